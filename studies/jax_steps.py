@@ -80,7 +80,7 @@ def write(path: str, row: str, config: model.Configuration, dtype: str, measure:
   graph = tf.Graph()
   with graph.as_default(), jax_runtime.loops_as_functions(), seed.remembering_loops():
     tf.set_random_seed(0)
-    mesh_impl, lowering = _lowered(row, config, dtype, measure)
+    mesh_impl = _lowered(row, config, dtype, measure)
     made = mesh_impl.compile(not tf32)
     described = {
         "row": row, "dtype": dtype, "measure": measure,
@@ -91,7 +91,7 @@ def write(path: str, row: str, config: model.Configuration, dtype: str, measure:
                   for name, v in sorted(mesh_impl.variables.items())],
         "changed": made.changed}
     if losses and measure == "train":
-      _write_losses(path, graph, mesh_impl, lowering, losses)
+      _write_losses(path, graph, mesh_impl, losses)
   with lzma.open(path + ".step", "wb") as f:
     f.write(made.exported.serialize())
   with open(path + ".json", "w", encoding="utf-8") as f:
@@ -109,19 +109,19 @@ def _lowered(row, config, activations, measure):
   result = mtf.anonymize(model.MEASURES[measure](built, config).result)
   lowering = built.lower(mesh_impl)
   lowering.export_to_tf_tensor(result)
-  return mesh_impl, lowering
+  return mesh_impl
 
 
-def _write_losses(path, graph, mesh_impl, lowering, losses):
+def _write_losses(path, graph, mesh_impl, losses):
   """Writes initial values, features and the losses of this processor."""
-  masters = {v.name: v.get_master() for v in lowering.graph.all_variables}
   with tf.Session(graph=graph) as session:
     local = tf.get_collection(seed.STEP)
-    session.run(tf.global_variables_initializer())
+    session.run(tf.train.get_global_step().initializer)
     session.run([v.initializer for v in local])
-    values = session.run(masters)
+    for variable in mesh_impl.variables.values():
+      session.run(variable.assign(variable.master.initializer.inputs[1]))
+    values = {name: v.read() for name, v in mesh_impl.variables.items()}
     features = session.run(mesh_impl.input_tensors)
-    session.run(lowering.copy_masters_to_slices())
     step, found = tf.train.get_global_step(), []
     step_up = step.assign_add(1)
     for i in range(losses):

@@ -9,6 +9,8 @@ import mesh_tensorflow as mtf
 import numpy as np
 from synthesizer_mtf import checks
 
+# For each dimension of a tensor, the dimension of the mesh that splits it, or None.
+Parts = tuple[str | None, ...]
 _NAME = re.compile(r"/?(?:device:)?(cpu|gpu|tpu):(\d+)", re.IGNORECASE)
 
 
@@ -17,7 +19,6 @@ class Devices:
 
   Attributes:
     shape: the mesh, a `mtf.Shape`.
-    whole: the sharding of tensors that every device holds.
   """
 
   def __init__(self, shape: Any, layout: Any, names: Sequence[str | None] | None = None
@@ -47,21 +48,18 @@ class Devices:
     self._mesh = jax.sharding.Mesh(
         np.array(self.list).reshape(self.shape.to_integer_list),
         [dim.name for dim in self.shape.dims])
-    self.whole = jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec())
 
   @property
   def platform(self) -> str:
     """"cpu", "gpu" or "tpu"."""
     return self.list[0].platform
 
-  def sharding(self, shape: mtf.Shape) -> Any:
-    """How the layout rules split a tensor, as a sharding of JAX.
+  def parts(self, shape: mtf.Shape) -> Parts:
+    """How the layout rules split a tensor.
 
     Raises:
       ValueError: the mesh does not divide a dimension.
     """
-    import jax
-
     names: list[str | None] = []
     for dim in shape.dims:
       axis = self._layout.tensor_dimension_to_mesh_axis(dim, self.shape)
@@ -72,7 +70,13 @@ class Devices:
             f"{part.size} parts of the mesh dimension {part.name!r}; make it a "
             f"multiple of {part.size}, or change `utils.run.mesh_shape`.")
       names.append(part and part.name)
-    return jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(*names))
+    return tuple(names)
+
+  def sharding(self, parts: Parts) -> Any:
+    """The sharding of JAX; () is that of tensors which every device holds."""
+    import jax
+
+    return jax.sharding.NamedSharding(self._mesh, jax.sharding.PartitionSpec(*parts))
 
   def __str__(self) -> str:
     split = [f"{dim} over {mesh}" for mesh in self.shape.dimension_names
@@ -86,13 +90,6 @@ class Devices:
 def flat(shape: mtf.Shape) -> str:
   """A mesh as users write it: "model:1,batch:4"."""
   return ",".join(f"{dim.name}:{dim.size}" for dim in shape.dims)
-
-
-def put(value: np.ndarray, sharding: Any) -> Any:
-  """A JAX array with the value, each device with its part."""
-  import jax
-
-  return jax.device_put(np.asarray(value), sharding)
 
 
 def _device(name):

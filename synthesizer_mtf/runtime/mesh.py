@@ -6,8 +6,8 @@ Features and variables are inputs of these operations, and assignments are resul
 inputs and results, and XLA's partitioner finds the communication.
 
 TensorFlow's session runs the program as one operation. The masters of the variables
-stay in TensorFlow, for checkpoints; as on TPUs they are copied only when the variables
-are saved or restored.
+are TensorFlow's, but only their names and shapes are used: values live on the devices.
+They pass through TensorFlow one at a time, when `saving.py` saves or restores them.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from typing import Any
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
 import numpy as np
-from synthesizer_mtf.runtime import devices
+from synthesizer_mtf.runtime import arrays
 from synthesizer_mtf.runtime import program
 import tensorflow.compat.v1 as tf
 
@@ -34,7 +34,8 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
   For Mesh TensorFlow the mesh has the size 1 in each dimension.
 
   Attributes:
-    jax_devices: a `devices.Devices`.
+    arrays: an `arrays.Arrays`.
+    jax_devices: its `devices.Devices`.
     variables: a dict from names to the `LaidOutVariable`s.
     results: what the last run has made of the exported tensors, NumPy arrays.
   """
@@ -54,7 +55,8 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     Raises:
       ValueError: JAX lacks the devices.
     """
-    self.jax_devices = devices.Devices(shape, layout, names)
+    self.arrays = arrays.Arrays(shape, layout, names)
+    self.jax_devices = self.arrays.devices
     super().__init__(mtf.Shape(
         [mtf.Dimension(d.name, 1) for d in self.jax_devices.shape.dims]), layout)
     self.variables: dict[str, JaxMeshImpl.LaidOutVariable] = {}
@@ -71,29 +73,44 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     """A variable whose value is an array of JAX."""
 
     def __init__(self, variable: mtf.Variable, mesh_impl: "JaxMeshImpl") -> None:
-      self._variable = variable
+      self.master, self.name = variable.get_master(), variable.name
+      self._arrays = mesh_impl.arrays
       shape = variable.outputs[0].shape
       with tf.name_scope(None):
         self.old = tf.placeholder(
             variable.slice_dtype, shape.to_integer_list, "jax_state")
       self.new: tf.Tensor | None = None
-      self.sharding = mesh_impl.jax_devices.sharding(shape)
-      self.array: Any = None
+      self.parts = mesh_impl.jax_devices.parts(shape)
       self.laid_out_tensor = mesh_impl.LaidOutTensor([self.old])
       mesh_impl.variables[variable.name] = self
 
     @property
     def copy_master_to_slices(self) -> tf.Operation:
-      with mtf.utils.outside_all_rewrites():
-        value = tf.cast(self._variable.get_master(), self.old.dtype)
-        return _in_python(self._load, [value], tf.int32).op
+      """Nothing: `assign` has put the value on the devices."""
+      return tf.no_op()
 
-    @property
-    def copy_slices_to_master(self) -> tf.Operation:
-      value = _in_python(self._read, [], self.old.dtype)
+    copy_slices_to_master = copy_master_to_slices
+
+    def assign(self, value: tf.Tensor) -> tf.Operation:
+      """Puts a value on the devices, rounded to the dtype of checkpoints."""
+      with mtf.utils.outside_all_rewrites():
+        value = tf.cast(tf.cast(value, self.master.dtype.base_dtype), self.old.dtype)
+        return _in_python(self._put, [value], tf.int32).op
+
+    def value(self) -> tf.Tensor:
+      """Gets the value from the devices, in the dtype of checkpoints."""
+      value = _in_python(self.read, [], self.old.dtype)
       value.set_shape(self.old.shape)
-      return self._variable.assign_to_master(
-          tf.cast(value, self._variable.master_dtype))
+      return tf.cast(value, self.master.dtype.base_dtype)
+
+    def zero_if_finite(self) -> tf.Tensor:
+      """<float32>[]: 0, or NaN if a number of the value is NaN or infinite."""
+      return _in_python(
+          lambda: self._arrays.zero_if_finite(self.name), [], tf.float32)
+
+    def read(self) -> np.ndarray:
+      """The value, from the devices."""
+      return self._arrays.read(self.name)
 
     def assign_to_slices(self, assign_fn: Callable[..., Any], values: list[tf.Tensor],
                          assign_to_tensor_list: Any = None) -> tf.Operation:
@@ -103,12 +120,9 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
       self.new = _ASSIGNED[assign_fn](old, tf.cast(values[0], old.dtype))
       return tf.no_op()
 
-    def _load(self, value):
-      self.array = devices.put(value, self.sharding)
+    def _put(self, value):
+      self._arrays.put(self.name, value, self.parts)
       return np.int32(0)
-
-    def _read(self):
-      return np.asarray(self.array)
 
   def laid_out_pnum(self) -> Any:
     """The core's number: 0, as the operations are those of one core."""
@@ -149,7 +163,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     if tensor.graph is not self._graph or program.is_constant(tensor):  # Or in a loop.
       return self.LaidOutTensor([tensor])
     tensor = tf.identity(tensor, name="jax_input")
-    self._inputs.append(program.Input(tensor, self.jax_devices.sharding(x.shape)))
+    self._inputs.append(program.Input(tensor, self.jax_devices.parts(x.shape)))
     return self.LaidOutTensor([tensor])
 
   def export_to_tf_tensor(self, x: mtf.Tensor, laid_out_x: Any) -> tf.Tensor:
@@ -170,7 +184,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     if self._token is None:
       goals = [v.new for v in self.variables.values() if v.new is not None]
       goals += [*self._exports, *self._read_by_draws]
-      self._inputs += program.reads(goals, self._inputs, self.jax_devices.whole)
+      self._inputs += program.reads(goals, self._inputs)
       self._token = _in_python(
           self._run, self.input_tensors, tf.int32,
           name="jax_run")
@@ -182,10 +196,11 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     Args:
       full_precision: whether products of float32 have all bits, also on GPUs.
     """
-    state = {name: program.State(v.old, v.new, v.sharding)
+    state = {name: program.State(v.old, v.new, v.parts)
              for name, v in sorted(self.variables.items())}
     self._program = program.Program(
-        self._inputs, state, self._exports, self.jax_devices.whole, full_precision)
+        self._inputs, state, self._exports, full_precision)
+    self.arrays.compile(self._program.signature())
     return self._program
 
   @property
@@ -194,11 +209,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     return self._program
 
   def _run(self, *values):
-    arrays = {name: v.array for name, v in self.variables.items()}
-    results, new = self.compiled(values, arrays)
-    for name, array in new.items():
-      self.variables[name].array = array
-    self.results = [np.asarray(result) for result in results]
+    self.results = self.arrays.run(values)
     return np.int32(0)
 
 

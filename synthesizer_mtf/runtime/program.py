@@ -6,28 +6,29 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from synthesizer_mtf.runtime import arrays
+from synthesizer_mtf.runtime import devices
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 
 class Input(NamedTuple):
-  """A tensor that the program reads, and its sharding."""
+  """A tensor that the program reads, and how it is split."""
   tensor: tf.Tensor
-  sharding: Any
+  parts: devices.Parts
 
 
 class State(NamedTuple):
-  """A variable: the tensors of its old and its new value (or None), its sharding."""
+  """A variable: the tensors of its old and its new value (or None), how it is split."""
   old: tf.Tensor
   new: tf.Tensor | None
-  sharding: Any
+  parts: devices.Parts
 
 
-def reads(goals: Sequence[tf.Tensor], inputs: Sequence[Input], sharding: Any
-          ) -> list[Input]:
+def reads(goals: Sequence[tf.Tensor], inputs: Sequence[Input]) -> list[Input]:
   """The variables of TensorFlow that goals depend on, such as the step's number."""
   known = {each.tensor.op for each in inputs}
-  return [Input(op.outputs[0], sharding) for op in _needed(goals, known)
+  return [Input(op.outputs[0], ()) for op in _needed(goals, known)
           if _is_read(op)]
 
 
@@ -65,56 +66,30 @@ class Program:
   """
 
   def __init__(self, inputs: Sequence[Input], state: dict[str, State],
-               results: Sequence[tf.Tensor], whole: Any, full_precision: bool = True
-               ) -> None:
+               results: Sequence[tf.Tensor], full_precision: bool = True) -> None:
     """Makes the function; must be called where the tensors' graph is the default.
 
     Args:
       inputs: what each call is given.
       state: the variables, by name.
       results: the tensors that each call returns.
-      whole: the sharding of results.
       full_precision: whether products of float32 have all bits on GPUs.
     """
     self.names = list(state)
     self.changed = [name for name in state if state[name].new is not None]
-    self._kept = [name for name in state if state[name].new is None]
-    self._types = [jax_type(each.tensor) for each in inputs]
-    self._results = len(results)
+    self._inputs, self._state, self._results = inputs, state, len(results)
     arguments = [each.tensor for each in inputs] + [s.old for s in state.values()]
     outputs = [*results, *(state[name].new for name in self.changed)]
     self.exported = _export(_graph_def(outputs, arguments), arguments, outputs,
                             full_precision)
-    self._call = self._jitted(inputs, state, whole)
 
-  def _jitted(self, inputs, state, whole):
-    import jax
-
-    def call(values, changed, kept):
-      arrays = dict(zip(self.changed + self._kept, [*changed, *kept]))
-      return tuple(self.exported.call(*values, *(arrays[n] for n in self.names)))
-
-    changed, kept = [[state[n].sharding for n in names]
-                     for names in (self.changed, self._kept)]
-    return jax.jit(
-        call, in_shardings=([each.sharding for each in inputs], changed, kept),
-        out_shardings=tuple([whole] * self._results + changed), donate_argnums=(1,))
-
-  def __call__(self, values: Sequence[Any], arrays: dict[str, Any]
-               ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Runs the function.
-
-    Args:
-      values: the inputs, NumPy arrays.
-      arrays: the variables, by name; those that change are no longer valid then.
-
-    Returns:
-      the results, and the new values of the variables that change.
-    """
-    values = [np.asarray(value, dtype) for value, dtype in zip(values, self._types)]
-    made = self._call(values, [arrays[name] for name in self.changed],
-                      [arrays[name] for name in self._kept])
-    return made[:self._results], dict(zip(self.changed, made[self._results:]))
+  def signature(self) -> arrays.Signature:
+    """What another process needs to run the program."""
+    return arrays.Signature(
+        self.exported.serialize(),
+        [(jax_type(each.tensor), each.parts) for each in self._inputs],
+        {name: state.parts for name, state in self._state.items()}, self.changed,
+        self._results)
 
 
 def jax_type(tensor: tf.Tensor) -> Any:

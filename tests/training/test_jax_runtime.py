@@ -9,7 +9,7 @@ import pytest
 from support import documents
 from support import in_process
 from synthesizer_mtf.fast import mixed_precision
-from synthesizer_mtf.runtime import program
+from synthesizer_mtf.runtime import arrays
 from synthesizer_mtf.trainer.model import jax_runtime
 from synthesizer_mtf.trainer.watching import progress
 import tensorflow.compat.v1 as tf
@@ -151,7 +151,7 @@ def test_an_exported_step_gives_the_loss_of_the_trainers_next_step(
     command, losses, monkeypatch):
   one = [*JAX, "utils.run.mesh_shape = 'model:1,batch:1'", "dropout_rate = 0.",
          "utils.run.mesh_devices = ['cpu:0']"]
-  folder, inputs, call = command.folder / "step", [], program.Program.__call__
+  folder, inputs, run = command.folder / "step", [], arrays.Arrays.run
   train(command, "exported", 2, *one)
   before = sorted((command.folder / "exported").glob("model.ckpt*"))
   assert command.run("exported", *MODEL, "export_step.gin", bindings=[
@@ -159,8 +159,8 @@ def test_an_exported_step_gives_the_loss_of_the_trainers_next_step(
       *one]) == ""
   assert sorted((command.folder / "exported").glob("model.ckpt*")) == before
   monkeypatch.setattr(
-      program.Program, "__call__",
-      lambda self, values, arrays: inputs.append(values) or call(self, values, arrays))
+      arrays.Arrays, "run",
+      lambda self, values: inputs.append(values) or run(self, values))
   train(command, "exported", 3, *one)
   monkeypatch.setattr(sys, "argv", ["read_step.py", str(folder)])
   read = runpy.run_path(documents.ROOT / "docs" / "read_step.py")

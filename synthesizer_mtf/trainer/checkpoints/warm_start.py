@@ -17,6 +17,7 @@ The functions that T5 lets gin choose for its parameter, such as
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
 
@@ -157,10 +158,18 @@ class WarmStart(NamedTuple):
     assign = assignments(path, lambda model, saved: warm_start_plan.make_plan(
         path, model, saved, self.fresh, self.renames, self.continue_training,
         _mesh_selection(), self.strict,
-        optimizer_slots.learned(model, model, optimizer)))
+        optimizer_slots.learned(model, model, optimizer)),
+                         getattr(spec.scaffold, "on_devices", {}))
+    before = spec.scaffold.init_fn
+
+    def initialize(scaffold, session):
+      del scaffold
+      if before:
+        before(session)
+      session.run(assign)
+
     return spec._replace(scaffold=tf.train.Scaffold(
-        init_fn=lambda scaffold, session: session.run(assign),
-        copy_from_scaffold=spec.scaffold))
+        init_fn=initialize, copy_from_scaffold=spec.scaffold))
 
 
 def _mesh_selection():
@@ -211,13 +220,15 @@ def bound() -> WarmStart | None:
 
 def assignments(
     path: str, make_plan: Callable[[warm_start_plan.Shapes, warm_start_plan.Shapes],
-                                   warm_start_plan.Plan]) -> tf.Operation:
+                                   warm_start_plan.Plan],
+    on_devices: Mapping[str, Any] | None = None) -> tf.Operation:
   """Assigns the values of a checkpoint to the graph's variables.
 
   Args:
     path: the path of the checkpoint.
     make_plan: a function of the shapes of the graph's and the checkpoint's variables,
       dicts by name, that returns a `warm_start_plan.Plan`.
+    on_devices: the variables by name whose values JAX has, with `assign` and `value`.
 
   Returns:
     an operation to run after the initializers.
@@ -233,12 +244,15 @@ def assignments(
   for line in warm_start_plan.warnings(path, plan, model):
     tf.logging.warning("%s", line)
   dtypes = reader.get_variable_to_dtype_map()
-  return tf.group(*[
-      _assign(variables[name], path, source, saved[source], dtypes[source])
-      for name, source in plan.taken.items()])
+  assigned: list[tf.Operation] = []
+  for name, source in plan.taken.items():  # One at a time, which takes less memory.
+    with tf.control_dependencies(assigned[-1:]):
+      assigned.append(_assign(variables[name], path, source, saved[source],
+                              dtypes[source], (on_devices or {}).get(name)))
+  return tf.group(*assigned)
 
 
-def _assign(variable, path, source, shape, dtype):
+def _assign(variable, path, source, shape, dtype, on_device):
   """Assigns the common part of a checkpoint's variable to a variable."""
   with tf.device(variable.device), tf.device("/cpu:0"):
     value, = tf.raw_ops.RestoreV2(
@@ -251,8 +265,8 @@ def _assign(variable, path, source, shape, dtype):
       rest = [[0, n - p] for n, p in zip(new, part)]
       old = tf.slice(value, [0] * len(part), part)
       value = tf.where(tf.pad(tf.ones(part, tf.bool), rest), tf.pad(old, rest),
-                       tf.identity(variable))
-    return tf.assign(variable, value)
+                       on_device.value() if on_device else tf.identity(variable))
+    return on_device.assign(value) if on_device else tf.assign(variable, value).op
 
 
 @gin.config.register_finalize_hook

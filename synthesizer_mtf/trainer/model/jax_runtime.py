@@ -19,6 +19,7 @@ from synthesizer_mtf import patches
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.runtime import mesh
+from synthesizer_mtf.runtime import saving
 from synthesizer_mtf.trainer.data import seed
 import tensorflow.compat.v1 as tf
 
@@ -129,10 +130,15 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
       spec = model_fn(features, labels, mode, params, config)
     mesh_impl, = made
     logging.info("JAX runs the model on %s.", mesh_impl.jax_devices)
+    given = getattr(spec, "scaffold_fn", None) or tf.train.Scaffold
     if mode == tf.estimator.ModeKeys.TRAIN:
       # The program reads the step before it is raised.
       with tf.control_dependencies([mesh_impl.token]):
-        spec = spec._replace(train_op=tf.assign_add(tf.train.get_global_step(), 1).op)
+        train_op = tf.assign_add(tf.train.get_global_step(), 1).op
+      spec = spec._replace(train_op=train_op, scaffold=saving.Scaffold(mesh_impl))
+    else:
+      spec = spec._replace(
+          scaffold_fn=lambda: saving.Scaffold(mesh_impl, given().local_init_op))
     if mode == tf.estimator.ModeKeys.PREDICT:
       spec = seed.advancing_predictions(spec, mesh_impl.token)
     mesh_impl.compile(full_precision=not chosen()[1])

@@ -55,25 +55,26 @@ def export_step(estimator: Any, vocabulary: Any, sequence_length: Any, batch_siz
         batch_size * (ensemble_inputs or 1), drop_remainder=True)
     features = tf.data.make_one_shot_iterator(data).get_next()
     with jax_runtime.noting() as made:
-      estimator._call_model_fn(
+      spec = estimator._call_model_fn(
           features, None, tf.estimator.ModeKeys.TRAIN, estimator.config)
     mesh_impl, = made
-    _write(folder, mesh_impl, _state(mesh_impl, estimator.latest_checkpoint()))
+    _write(folder, mesh_impl, _state(
+        mesh_impl, spec.scaffold, estimator.latest_checkpoint()))
   logging.info("The step and its state are in %s.", folder)
 
 
-def _state(mesh_impl, checkpoint):
+def _state(mesh_impl, scaffold, checkpoint):
   """The variables of the model, and the step's number, as NumPy arrays by name."""
   with tf.Session() as session:
-    session.run(tf.global_variables_initializer())
     if checkpoint:
       saver, = tf.get_collection(tf.GraphKeys.SAVERS)
       saver.restore(session, checkpoint)
-    session.run(tf.local_variables_initializer())
-    session.run([v.copy_master_to_slices for v in mesh_impl.variables.values()])
+    else:
+      session.run(scaffold.init_op)
+      scaffold.init_fn(session)
     step = session.run(tf.train.get_global_step())
   return {"global_step": step, **{
-      name: np.asarray(v.array) for name, v in mesh_impl.variables.items()}}
+      name: v.read() for name, v in mesh_impl.variables.items()}}
 
 
 def _write(folder: str, mesh_impl: mesh.JaxMeshImpl, state: dict[str, Any]) -> None:

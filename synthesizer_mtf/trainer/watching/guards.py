@@ -5,6 +5,7 @@ import contextlib
 
 import numpy as np
 from synthesizer_mtf import checks
+from synthesizer_mtf.runtime import saving
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.checkpoints import lock
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
@@ -41,10 +42,12 @@ class Guard(callbacks.Callback):
   """
 
   def on_graph(self, training: callbacks.Training) -> None:
+    checked = tf.get_collection(saving.CHECKED)
+    on_devices = {tensor.op.get_attr("message").decode() for tensor in checked}
     # These operations return their input without copying it.
-    self._check = tf.group([
-        tf.debugging.check_numerics(v, v.op.name)
-        for v in tf.global_variables() if v.dtype.base_dtype.is_floating])
+    self._check = tf.group(checked + [
+        tf.debugging.check_numerics(v, v.op.name) for v in tf.global_variables()
+        if v.dtype.base_dtype.is_floating and v.op.name not in on_devices])
 
   def on_step(self, training: callbacks.Training) -> None:
     if np.isnan(training.loss):

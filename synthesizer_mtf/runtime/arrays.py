@@ -1,0 +1,100 @@
+"""The variables of a mesh and the program that changes them, in one process."""
+
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+from synthesizer_mtf.runtime import devices
+
+
+class Signature(NamedTuple):
+  """A program, apart from devices.
+
+  Attributes:
+    module: a serialized `jax.export.Exported` of one core. Its arguments are the inputs
+      and the variables; its results are the results and the new variables.
+    inputs: the dtype of each input, and the parts of the mesh that share it.
+    state: the parts that share each variable, by name, in the order of the arguments.
+    changed: the names of the variables that it changes.
+    results: how many results come before the new variables.
+  """
+  module: bytes
+  inputs: Sequence[tuple[Any, devices.Parts]]
+  state: dict[str, devices.Parts]
+  changed: Sequence[str]
+  results: int
+
+
+class Arrays:
+  """Arrays of JAX by name, on the devices of a mesh.
+
+  Attributes:
+    devices: a `devices.Devices`.
+  """
+
+  def __init__(self, shape: Any, layout: Any = "",
+               names: Sequence[str | None] | None = None) -> None:
+    """Finds the devices; the arguments are those of `devices.Devices`."""
+    self.devices = devices.Devices(shape, layout, names)
+    self._arrays: dict[str, Any] = {}
+    self._call: Any = None
+    self._signature: Signature | None = None
+
+  def put(self, name: str, value: np.ndarray, parts: devices.Parts) -> None:
+    """Gives a variable a value, of which each device gets its part."""
+    self._arrays[name] = self._put(np.asarray(value), self.devices.sharding(parts))
+
+  def read(self, name: str) -> np.ndarray:
+    """The whole value of a variable."""
+    return np.asarray(self._arrays[name])
+
+  def zero_if_finite(self, name: str) -> np.float32:
+    """0, or NaN if a number of the variable is NaN or infinite."""
+    import jax
+
+    return np.float32(jax.jit(_zero_if_finite)(self._arrays[name]))
+
+  def compile(self, signature: Signature) -> None:
+    """Takes the program that `run` runs; JAX compiles it in the first run."""
+    import jax
+
+    self._signature = signature
+    exported = jax.export.deserialize(bytearray(signature.module))
+    changed = signature.changed
+    kept = [name for name in signature.state if name not in set(changed)]
+
+    def call(values, changed_arrays, kept_arrays):
+      arrays = dict(zip([*changed, *kept], [*changed_arrays, *kept_arrays]))
+      return tuple(exported.call(*values, *(arrays[n] for n in signature.state)))
+
+    ins, outs = [[self.devices.sharding(signature.state[n]) for n in names]
+                 for names in (kept, changed)]
+    inputs = [self.devices.sharding(parts) for _, parts in signature.inputs]
+    whole = self.devices.sharding(())
+    self._call = jax.jit(
+        call, in_shardings=(inputs, outs, ins),
+        out_shardings=tuple([whole] * signature.results + outs), donate_argnums=(1,))
+
+  def run(self, values: Sequence[Any]) -> list[np.ndarray]:
+    """Runs the program once, which changes variables; returns its results."""
+    signature = self._signature
+    assert signature is not None
+    values = [self._put(np.asarray(value, dtype), self.devices.sharding(parts))
+              for value, (dtype, parts) in zip(values, signature.inputs)]
+    made = self._call(values, [self._arrays[name] for name in signature.changed],
+                      [self._arrays[name] for name in signature.state
+                       if name not in set(signature.changed)])
+    self._arrays.update(zip(signature.changed, made[signature.results:]))
+    return [np.asarray(result) for result in made[:signature.results]]
+
+  def _put(self, value, sharding):
+    import jax
+
+    return jax.device_put(value, sharding)
+
+
+def _zero_if_finite(array):
+  from jax import numpy as jnp
+
+  return jnp.where(jnp.isfinite(array).all(), 0., jnp.nan)
