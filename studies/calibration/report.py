@@ -15,11 +15,11 @@ import pathlib
 from typing import Any
 
 import pandas as pd
+from studies.calibration import drawing
+from studies.calibration import heads
+from studies.calibration import held_out
 from synthesizer_mtf.tools.base import over_seeds
 from synthesizer_mtf.tools.base import tabular
-from synthesizer_mtf.tools.calibrate import drawing
-from synthesizer_mtf.tools.calibrate import heads
-from synthesizer_mtf.tools.calibrate import held_out
 from synthesizer_mtf.trainer.watching import messages
 
 _STARTS = {"V": "V itself", "calibrated": "calibrated R",

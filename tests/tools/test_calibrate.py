@@ -3,12 +3,10 @@
 import gin
 import numpy as np
 import pytest
-from support import models
+from support import calibrated
 from support import mtf_models
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.tasks import vocabulary
-from synthesizer_mtf.tools.base import checkpoint_writer
 from synthesizer_mtf.tools.calibrate import __main__ as calibrate
 from synthesizer_mtf.tools.calibrate import blocks
 from synthesizer_mtf.tools.calibrate import fitting
@@ -20,68 +18,15 @@ import tensorflow.compat.v1 as tf
 
 pytestmark = pytest.mark.slow
 
-LENGTHS = {"inputs": 13, "targets": 11}
-
-
-def bindings(folder, texts, pack):
-  """A tiny model with V in float32, and its task of these texts."""
-  (folder / "texts.tsv").write_text("".join(f"{text}\n" for text in texts))
-  return [
-      *models.TINY, "synthesizer_stack.attention = 'V'",
-      "SyntheticAttention.relative_attention_type = 'bias_shared'",
-      "Unitransformer.positional_embedding = False",
-      "get_vocabulary.mixture_or_task_name = 'synth_text_pairs'",
-      "MIXTURE_NAME = 'synth_text_pairs'",
-      f"{vocabulary.PARAMETER} = '{vocabulary.BYTES}'",
-      f"synthesizer_mtf.tasks.pairs.train = '{folder}/texts.tsv'",
-      f"utils.run.sequence_length = {LENGTHS}",
-      "utils.get_variable_dtype.master_dtype = 'float32'",
-      f"mesh_train_dataset_fn.pack = {pack}"]
-
-
-def write(folder, texts, pack=False, scale=0.5, stock=False):
-  """Writes the folder of a model with random variables; returns its path.
-
-  If `stock`, it has T5's own layer.
-  """
-  lines = bindings(folder, texts, pack)
-  if stock:
-    lines = [line.replace("SyntheticAttention", "SelfAttention") for line in lines
-             if "synthesizer_stack" not in line]
-  gin_files.parse([], lines)
-  shapes = reading.Graph(reading.Data(None, "train", 2).spec).shapes
-  generator = np.random.RandomState(0)
-  values = {name: np.float32(scale * generator.randn(*shape))
-            for name, shape in shapes.items()}
-  values["global_step"] = np.int64(7)
-  values["shared/embedding_slot_v"] = np.float32(
-      generator.rand(*shapes["shared/embedding"]))
-  model = folder / "model"
-  model.mkdir()
-  checkpoint_writer.write(str(model), "model.ckpt-7", values.items())
-  (model / "operative_config.gin").write_text("\n".join(lines) + "\n")
-  return str(model)
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
   """A model, and a task with one text."""
-  return write(tmp_path_factory.mktemp("one_text"), ["a bird\tein Tier"])
-
-
-def graph_of(model_dir, batch_size=2):
-  """(data, graph) of a folder's model."""
-  gin_files.parse([f"{model_dir}/operative_config.gin"])
-  settings.take_the_place_of_stock()
-  data = reading.Data(None, "train", batch_size)
-  graph = reading.Graph(data.spec)
-  graph.restore(tf.train.latest_checkpoint(model_dir))
-  return data, graph
+  return calibrated.write(tmp_path_factory.mktemp("one_text"), ["a bird\tein Tier"])
 
 
 def losses(model_dir):
   """The log-perplexity of the rows of a batch."""
-  data, graph = graph_of(model_dir)
+  data, graph = calibrated.graph_of(model_dir)
   return next(map(graph.losses, data.batches(1)))[0]
 
 
@@ -96,7 +41,7 @@ def test_with_one_text_repeated_r_computes_what_v_does(model, tmp_path, capsys):
   np.testing.assert_allclose(losses(output), losses(model), rtol=1e-5)
   old, new = (mtf_models.variables(each) for each in (model, output))
   place = "decoder/block_001/layer_000/SyntheticAttention/"
-  assert new[place + "R"].shape == (2, LENGTHS["targets"], LENGTHS["targets"])
+  assert new[place + "R"].shape == (2, *2 * [calibrated.LENGTHS["targets"]])
   assert set(old) - set(new) == {
       name for name in old if name[-2:] in ("/q", "/k") and "Synthetic" in name}
   assert "shared/embedding_slot_v" in old
@@ -113,7 +58,8 @@ def test_with_one_text_repeated_r_computes_what_v_does(model, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_with_one_text_packed_r_computes_what_v_does(tmp_path):
-  data, graph = graph_of(write(tmp_path, ["a b\tx"], pack=True))  # Three to a row.
+  data, graph = calibrated.graph_of(
+      calibrated.write(tmp_path, ["a b\tx"], pack=True))  # Three to a row.
   batch = next(data.batches(1))
   assert (batch["inputs_segmentation"].max(-1) == 3).all()
   notations = dict.fromkeys(graph.layers, "R")
@@ -130,8 +76,8 @@ def test_packed_and_unpacked_rows_have_the_same_means(tmp_path):
   for pack, rows in ((False, 3), (True, 1)):  # All three fit into one row.
     folder = tmp_path / str(pack)
     folder.mkdir()
-    model = write(folder, ["a\tbc", "a bird\tx", "b c\tno"], pack)
-    data, graph = graph_of(model, rows)
+    model = calibrated.write(folder, ["a\tbc", "a bird\tx", "b c\tno"], pack)
+    data, graph = calibrated.graph_of(model, rows)
     found.append(means.gather(map(graph.sums, data.batches(1)), graph.layers))
   rows, packed = found
   np.testing.assert_array_equal(
@@ -145,7 +91,7 @@ def test_packed_and_unpacked_rows_have_the_same_means(tmp_path):
 
 
 def test_with_no_head_replaced_a_mixture_is_v_bit_for_bit(model):
-  data, graph = graph_of(model)
+  data, graph = calibrated.graph_of(model)
   expected = next(map(graph.losses, data.batches(1)))
   notations = {"encoder/1": "T", "decoder/0": "R"}
   settings.choose(blocks.entries(graph.layers, {
@@ -176,7 +122,7 @@ def test_heads_are_replaced_alone_and_their_layer_keeps_v(model, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_with_the_layer_of_t5_is_calibrated_as_v(tmp_path):
-  model = write(tmp_path, ["a bird\tein Tier"], stock=True)
+  model = calibrated.write(tmp_path, ["a bird\tein Tier"], stock=True)
   gin_files.parse([f"{model}/operative_config.gin"])
   data = reading.Data(None, "train", 2)
   stock = reading.Graph(data.spec)
@@ -218,7 +164,7 @@ def test_texts_that_are_cut_are_counted(model, tmp_path):
   folder = tmp_path / "long"
   folder.mkdir()
   texts = ["a\tb", "a very long text\tb", f"{13 * 'a'}\tb", f"{'a' * 12}\tb"]
-  gin_files.parse([], [*bindings(folder, texts, False)])
+  gin_files.parse([], [*calibrated.bindings(folder, texts, False)])
   data = reading.Data(None, "train", 2)
   said = data.cut(8)
   # With the end of the sequence, 13 letters are 14 tokens.
@@ -277,26 +223,3 @@ def test_a_word_says_what_takes_the_place_of_each_layer():
 def test_what_cannot_be_replaced_is_said(to, only, among, said):
   with pytest.raises(checks.Error, match=said):
     blocks.choose(to, among, only)
-
-
-def test_d_is_fitted_to_the_inputs_of_its_layer(model, tmp_path):
-  """One text repeated has as many queries as W2 has rows, so D can learn them."""
-  output = run(model, tmp_path / "d", "--to=[V,D]/[FD,V]")
-  new = mtf_models.variables(output)
-  place = "encoder/block_001/layer_000/SyntheticAttention/"
-  assert new[place + "W2"].shape == (2, 6, LENGTHS["inputs"])
-  factors = [new[f"decoder/block_000/layer_000/SyntheticAttention/{name}"]
-             for name in ("WA", "WB")]
-  assert [each.shape for each in factors] == [(2, 6, 1), (2, 6, 11)]
-  assert all(each.any() for each in factors)
-  data, graph = graph_of(output)
-  _, v = graph_of(model)
-  batch = next(data.batches(1))
-  attention = v.run(v.define(lambda found: found["encoder/1"][:4]), batch)
-  x, weights = attention[3][0, :7], attention[0][0, :, :7, :7]
-  hidden = np.maximum((x @ new[place + "W1"]).reshape(7, 2, 6), 0)
-  found = np.einsum("ihk,hkp->hip", hidden, new[place + "W2"])[..., :7]
-  wanted = np.log(weights) - v.biases()["encoder/1"][:, :7, :7]
-  wanted -= wanted.mean(-1, keepdims=True)
-  assert ((found - wanted) ** 2).mean() < 0.5 * (wanted ** 2).mean()
-  assert not new[place + "W2"][..., 7:].any()

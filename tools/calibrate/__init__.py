@@ -6,8 +6,6 @@
   moments.py     what the graph adds up over a batch, for each layer
   means.py       the mean attention of a layer, from the sums over all batches
   targets.py     from means to the variables of R, T, ...
-  dense.py       D, by least squares from the layer's input to V's logits
-  factorized_dense.py   FD, the same in turns
   fitting.py     all of this for the layers of a model
   writing.py     the checkpoint, and its operative_config.gin
 

@@ -21,7 +21,7 @@ def choose(to: str, layers: Mapping[str, moments.Layer],
   """The notation that takes the place of V in each layer.
 
   Args:
-    to: a word of `attention_words`, with names of `fitting.NAMES`, or `KEEP`.
+    to: a word of `attention_words`, with names of `fitting.names()`, or `KEEP`.
     layers: all layers of the model.
     only: the names of layers or stacks that may change, such as "encoder/0", "encoder"
       or "encoder/"; all if empty.
@@ -34,10 +34,10 @@ def choose(to: str, layers: Mapping[str, moments.Layer],
       that is to change has no dot products.
   """
   for name in attention_words.entries(to):
-    if name not in (*fitting.NAMES, KEEP):
+    if name not in (*fitting.names(), KEEP):
       raise checks.Error(
           f"--to names {name!r}, which cannot take the place of V; use some of "
-          f"{', '.join(fitting.NAMES)}, or {KEEP}, which keeps a layer as it is.")
+          f"{', '.join(fitting.names())}, or {KEEP}, which keeps a layer as it is.")
   if all(layer.notation != "V" for layer in layers.values()):
     raise checks.Error(
         "the model has no layer with dot products alone, but "

@@ -15,15 +15,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from synthesizer_mtf.tools.calibrate import dense
-from synthesizer_mtf.tools.calibrate import factorized_dense
 from synthesizer_mtf.tools.calibrate import means
 from synthesizer_mtf.tools.calibrate import moments
 from synthesizer_mtf.tools.calibrate import reading
 from synthesizer_mtf.tools.calibrate import targets
 
-# What can take the place of V.
-NAMES = (*targets.NAMES, *dense.NAMES, *factorized_dense.NAMES)
+# Functions that fit attentions which depend on the tokens, by notation. Each gets all
+# of its layers at once: (graph, batches, shapes of the variables by layer, means,
+# biases). studies/calibration/ has those of D and FD.
+FURTHER: dict[str, Callable[..., dict[str, targets.Found]]] = {}
+
+
+def names() -> tuple[str, ...]:
+  """The notations that can take the place of V."""
+  return *targets.NAMES, *FURTHER
 
 
 class Fit(NamedTuple):
@@ -48,7 +53,7 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
   Args:
     graph: the model with V, with the variables of its checkpoint.
     batches: a function that returns the batches to read, each time from the first.
-    notations: the target of each layer to replace, one of `NAMES`, by its name.
+    notations: the target of each layer to replace, one of `names()`, by its name.
     shapes: `reading.Graph.shapes` of a model in which these layers are the target, or
       the mixture TARGET+V.
     known: `Fit.means` of an earlier call with the same batches, which are then not read
@@ -68,10 +73,10 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
     if notation in targets.NAMES:
       made[name] = targets.of_layer(
           notation, found[name], biases.get(name), inside[name])
-  for module in (dense, factorized_dense):
-    made.update(module.fit(
+  for function in dict.fromkeys(FURTHER.values()):
+    made.update(function(
         graph, batches, {name: inside[name] for name, notation in notations.items()
-                         if notation in module.NAMES}, found, biases))
+                         if FURTHER.get(notation) is function}, found, biases))
   return Fit(found, {name: made[name] for name in notations}, graph.layers)
 
 

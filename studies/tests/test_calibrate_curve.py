@@ -1,29 +1,29 @@
-"""`calibrate --curve` and `--budget`: what the attention of a model is worth."""
+"""`studies.calibration.worth`: what the attention of a model is worth."""
 
 import json
 
 import gin
 import numpy as np
 import pytest
+from studies.calibration import budget
+from studies.calibration import drawing
+from studies.calibration import heads
+from studies.calibration import held_out
+from studies.calibration import interpolation
+from studies.calibration import speed
+from studies.calibration import trained_order
+from studies.calibration import worth
 from support import models
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools.base import checkpoint_writer
-from synthesizer_mtf.tools.calibrate import __main__ as calibrate
 from synthesizer_mtf.tools.calibrate import blocks
-from synthesizer_mtf.tools.calibrate import budget
-from synthesizer_mtf.tools.calibrate import drawing
 from synthesizer_mtf.tools.calibrate import fitting
-from synthesizer_mtf.tools.calibrate import heads
-from synthesizer_mtf.tools.calibrate import held_out
-from synthesizer_mtf.tools.calibrate import interpolation
 from synthesizer_mtf.tools.calibrate import means
 from synthesizer_mtf.tools.calibrate import moments
 from synthesizer_mtf.tools.calibrate import reading
 from synthesizer_mtf.tools.calibrate import settings
-from synthesizer_mtf.tools.calibrate import speed
-from synthesizer_mtf.tools.calibrate import trained_order
 import tensorflow.compat.v1 as tf
 
 pytestmark = pytest.mark.slow
@@ -68,7 +68,7 @@ def run(model, tmp_path_factory):
   folder = tmp_path_factory.mktemp("run")
   with pytest.MonkeyPatch.context() as patched:
     patched.setattr(speed, "table", lambda rows, sizes, bias: f"{rows} {sizes} {bias}")
-    calibrate.main([f"--model_dir={model}", "--to=R,D", f"--curve={folder}/curve",
+    worth.main([f"--model_dir={model}", "--to=R,D", f"--curve={folder}/curve",
                     "--orders=cost,divergence,trained", "--order_steps=4",
                     f"--json={folder}/found.jsonl", "--budget=1e9",
                     f"--output={folder}/model", "--batches=9", "--batch_size=2"])
@@ -386,7 +386,7 @@ def test_a_choice_of_layers_is_a_word_of_the_benchmark(model):
 
 
 @pytest.mark.parametrize("flags, said", [
-    (["--to=R"], "calibrate writes nothing; give --output"),
+    (["--to=R"], "worth writes nothing; give --output"),
     (["--to=R,T", "--output={}/new"], "--output holds one model, but --to is 'R,T'"),
     (["--to=R", "--curve={}", "--heads=0"], "--heads is for a model in --output"),
     (["--to=R", "--output={}/new", "--json={}/x"], "--json holds what --curve"),
@@ -416,7 +416,7 @@ def test_bad_input_is_said_before_anything_is_read(
 
   monkeypatch.setattr(reading.Data, "batches", read)
   with pytest.raises(SystemExit) as error:
-    calibrate.main([f"--model_dir={model}", *(flag.format(model) for flag in flags)])
+    worth.main([f"--model_dir={model}", *(flag.format(model) for flag in flags)])
   assert said in f"{error.value}{capsys.readouterr().err}"
 
 

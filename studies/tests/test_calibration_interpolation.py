@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from studies.calibration import interpolation
 from support import cases
 from support import harness
 from support import reference
-from synthesizer_mtf.tools.calibrate import interpolation
 
 IDS = np.array([[1, 1, 1, 2, 2, 2, 2], [1, 1, 1, 1, 1, 0, 0]])
 

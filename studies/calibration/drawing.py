@@ -10,7 +10,7 @@ from matplotlib import colors
 from matplotlib import pyplot as plt
 from matplotlib import ticker
 import numpy as np
-from synthesizer_mtf.tools.calibrate import heads as heads_module
+from studies.calibration import heads as heads_module
 from synthesizer_mtf.tools.plot_attention import figures
 
 _STYLES = {"cost": "-", "divergence": ":", "trained": "--"}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 
-from synthesizer_mtf.tools.calibrate import held_out
+from studies.calibration import held_out
 import tqdm
 
 

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 import numpy as np
-from synthesizer_mtf.tools.calibrate import held_out
+from studies.calibration import held_out
 from synthesizer_mtf.tools.calibrate import moments
 from synthesizer_mtf.tools.calibrate import reading
 from synthesizer_mtf.tools.calibrate import targets

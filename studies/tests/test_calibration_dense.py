@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
-from synthesizer_mtf.tools.calibrate import dense
-from synthesizer_mtf.tools.calibrate import factorized_dense
+from studies.calibration import dense
+from studies.calibration import factorized_dense
+from studies.calibration import worth
+from support import calibrated
+from support import mtf_models
 import tensorflow.compat.v1 as tf
 
 BATCH, HEADS, LENGTH, D_MODEL, D_KV = 7, 2, 5, 11, 6
@@ -131,3 +134,30 @@ def test_fd_finds_products_that_tokens_predict():
       shares.append((found.transpose(0, 2, 1) * products).sum((1, 2)) / variance)
   assert (np.diff(shares, axis=0) > -1e-3).all()
   assert (shares[-1] > 0.97).all() and (shares[0] < shares[-1]).all()
+
+
+@pytest.mark.slow
+def test_d_is_fitted_to_the_inputs_of_its_layer(tmp_path):
+  """One text repeated has as many queries as W2 has rows, so D can learn them."""
+  model = calibrated.write(tmp_path, ["a bird\tein Tier"])
+  output = str(tmp_path / "d")
+  worth.main([f"--model_dir={model}", f"--output={output}", "--batches=2",
+              "--batch_size=3", "--to=[V,D]/[FD,V]"])
+  new = mtf_models.variables(output)
+  place = "encoder/block_001/layer_000/SyntheticAttention/"
+  assert new[place + "W2"].shape == (2, 6, calibrated.LENGTHS["inputs"])
+  factors = [new[f"decoder/block_000/layer_000/SyntheticAttention/{name}"]
+             for name in ("WA", "WB")]
+  assert [each.shape for each in factors] == [(2, 6, 1), (2, 6, 11)]
+  assert all(each.any() for each in factors)
+  data, graph = calibrated.graph_of(output)
+  _, v = calibrated.graph_of(model)
+  batch = next(data.batches(1))
+  attention = v.run(v.define(lambda found: found["encoder/1"][:4]), batch)
+  x, weights = attention[3][0, :7], attention[0][0, :, :7, :7]
+  hidden = np.maximum((x @ new[place + "W1"]).reshape(7, 2, 6), 0)
+  found = np.einsum("ihk,hkp->hip", hidden, new[place + "W2"])[..., :7]
+  wanted = np.log(weights) - v.biases()["encoder/1"][:, :7, :7]
+  wanted -= wanted.mean(-1, keepdims=True)
+  assert ((found - wanted) ** 2).mean() < 0.5 * (wanted ** 2).mean()
+  assert not new[place + "W2"][..., 7:].any()

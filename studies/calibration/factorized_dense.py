@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 import numpy as np
+from studies.calibration import dense
 from synthesizer_mtf import checks
-from synthesizer_mtf.tools.calibrate import dense
 from synthesizer_mtf.tools.calibrate import means
 from synthesizer_mtf.tools.calibrate import reading
 from synthesizer_mtf.tools.calibrate import targets

@@ -7,9 +7,9 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from studies.calibration import held_out
 from synthesizer_mtf.tools.base import layer_names
 from synthesizer_mtf.tools.base import tabular
-from synthesizer_mtf.tools.calibrate import held_out
 from synthesizer_mtf.tools.calibrate import means
 import tqdm
 
