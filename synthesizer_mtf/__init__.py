@@ -42,8 +42,8 @@ from synthesizer_mtf.t5.classifier import EncoderClassifier
 from synthesizer_mtf.t5.dual_classifier import DualEncoderClassifier
 from synthesizer_mtf.t5.stack import synthesizer_stack
 from synthesizer_mtf.trainer.checkpoints import warm_start
-from synthesizer_mtf.trainer.command import gin_checks
 from synthesizer_mtf.trainer.command import mtf_model
+from synthesizer_mtf.trainer.command import run_checks
 from synthesizer_mtf.trainer.command.cluster import Cluster
 from synthesizer_mtf.trainer.command.mtf_model import MtfModel
 from synthesizer_mtf.trainer.data import seed

@@ -188,13 +188,13 @@ class LengthError(Error):
   """A sequence is longer than a parameter allows.
 
   Attributes:
-    found: the message without its second remedy, which is of T5's command.
+    problem: the message without its second remedy, which is of T5's command.
   """
 
-  def __init__(self, found: str):
-    super().__init__(f"{found}, or shorten the task's sequences with "
+  def __init__(self, problem: str):
+    super().__init__(f"{problem}, or shorten the task's sequences with "
                      f"`{called('utils.run.sequence_length')}`.")
-    self.found = found
+    self.problem = problem
 
 
 def check_length(name: str, max_length: int, length: int) -> None:

@@ -24,9 +24,8 @@ from synthesizer_mtf import patches
 from synthesizer_mtf.fast import switch
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.command import cluster
-from synthesizer_mtf.trainer.command import gin_checks
-from synthesizer_mtf.trainer.command import missing
 from synthesizer_mtf.trainer.command import precedence
+from synthesizer_mtf.trainer.command import run_checks
 from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.data import unknown_pieces
 from synthesizer_mtf.trainer.watching import console
@@ -45,7 +44,7 @@ def main(argv: list[str]) -> None:
   """Runs T5's main; absl passes `argv`."""
   gin_files.add_search_path()
   with messages.ending(_NAME), switch.started():
-    missing.check_words(argv)
+    _check_words(argv)
     _check_flags()
     run_job = cluster.of_environment(on_loss=_end)
     checkpoints.check_folder(flags.FLAGS.model_dir)
@@ -53,16 +52,27 @@ def main(argv: list[str]) -> None:
       mesh_transformer_main.main(argv)
 
 
+def _check_words(argv):
+  """Checks that the command names a model folder and has no words besides flags."""
+  for word in argv[1:]:
+    flag = "--gin_file=" if word.endswith(".gin") else (
+        "--gin_param=" if "=" in word else "--FLAG=")
+    raise checks.Error(f"{word!r} is not a flag; write {flag}{word}, or leave it out.")
+  if flags.FLAGS["model_dir"].using_default_value:
+    raise checks.Error("--model_dir is missing; name the folder of the model, as in "
+                       "--model_dir=models/r+v, which need not exist yet.")
+
+
 def _check_flags():
   """Checks the flags with modules and gin files, and the task that these choose."""
   gin_names.import_modules(flags.FLAGS.module_import)
-  found = gin_files.check(
+  given = gin_files.check(
       flags.FLAGS.gin_file, flags.FLAGS.gin_param,
       flags.FLAGS.skip_all_gin_unknowns or
       flags.FLAGS.additional_deprecated_gin_references)
-  task = found.get(_TASK)
+  task = given.get(_TASK)
   if str(task).startswith("%"):
-    task = found.get(("", str(task)[1:], ""))
+    task = given.get(("", str(task)[1:], ""))
   if task not in (None, ""):  # Without tasks, as with tsv_dataset_fn, it is "" in T5.
     data_checks.check_task(task)
   if str(flags.FLAGS.tpu).lower() in ("false", "no", "0"):
@@ -74,14 +84,13 @@ def _prepared(run_job, run):
   """Wraps `utils.run`, which T5's main calls once gin is parsed."""
   @functools.wraps(run)
   def wrapped(**kwargs):
-    missing.check(flags.FLAGS.model_dir)
     gin_macros.check_read(gin_files.own(gin_files.given_in_command()))
     precedence.check_folder(flags.FLAGS.model_dir)
     if precedence.find_vocabulary(flags.FLAGS.model_dir):
       # T5's main has bound one before; `kwargs` has only flags.
       gin_files.bind({"utils.run.vocabulary": mesh_transformer.get_vocabulary()})
     precedence.check_named(flags.FLAGS.model_dir)
-    gin_checks.check_run(gin_internals.bindings(), flags.FLAGS.model_dir)
+    run_checks.check_command(gin_internals.bindings(), flags.FLAGS.model_dir)
     run_job(functools.partial(_run, run, kwargs))
 
   return wrapped
@@ -90,9 +99,9 @@ def _prepared(run_job, run):
 def _run(run, kwargs):
   """Runs `utils.run`, in the process that leads the job."""
   config = gin_internals.bindings()
-  if data := gin_checks.task_and_split(config):
+  if data := run_checks.task_and_split(config):
     unknown_pieces.log(*data)
-  with console.evaluating(gin_checks.evaluated(config)):
+  with console.evaluating(run_checks.evaluated(config)):
     run(**kwargs)
 
 

@@ -98,8 +98,29 @@ def _names(notation, parameter="synthesizer_stack.attention"):
         f"`{parameter}` names {notation!r}, but {unknown[0]!r} is not an attention; "
         f"{_own_class(unknown[0])}use one of "
         f"{', '.join([*LAYERS, *SYNTHESIZING_FUNCTIONS])}, or join several of the last "
-        f"{len(SYNTHESIZING_FUNCTIONS)} with \"+\", as in \"R+V\".")
+        f"{len(SYNTHESIZING_FUNCTIONS)} with \"+\", as in \"R+V\"."
+        f"{_suggestion(notation)}")
   return names
+
+
+def _suggestion(notation):
+  """Asks whether a notation in other letters, or without "+", is meant; or ""."""
+  text = str(notation)
+  layers = [name for name in LAYERS if name.lower() == text.lower()]
+  parts = layers or _parts(text.lower())
+  return f" Did you mean {'+'.join(parts)}?" if parts else checks.did_you_mean(
+      text, [*LAYERS, *SYNTHESIZING_FUNCTIONS], near_only=True)
+
+
+def _parts(text):
+  """The names of functions that follow each other in a text in small letters."""
+  for name in sorted(SYNTHESIZING_FUNCTIONS, key=len, reverse=True):
+    if text.startswith(name.lower()):
+      rest = text[len(name):].lstrip("+, ")
+      parts = _parts(rest)
+      if parts or not rest:
+        return [name, *parts]
+  return []
 
 
 def _own_class(name):

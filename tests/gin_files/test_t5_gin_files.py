@@ -16,7 +16,7 @@ from support import in_process
 from support import models
 from support.launching import decoded
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.trainer.command import value_checks
+from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.model import estimators
 from t5.data import mixtures  # noqa: F401
 from t5.data import preprocessors
@@ -310,5 +310,5 @@ def test_lengths_are_those_of_a_task():
     task = pathlib.Path(name).stem
     task = "synth_text_pairs" if task == "default" else task
     features = seqio.get_mixture_or_task(task).output_features
-    value_checks.check_lengths(lengths, task, features)
+    data_checks.check_lengths(lengths, task, features)
     assert set(lengths) == set(features)

@@ -27,6 +27,12 @@ def model(folder, *bindings, lengths=None):
       extra_gin_bindings=list(bindings))
 
 
+def trained(folder):
+  """Makes a folder look as if a model had been trained in it."""
+  for name in ("operative_config.gin", "model.ckpt-7.index"):
+    (folder / name).write_text("")
+
+
 @pytest.fixture(name="task")
 def fixture_task():
   """A task with one split and no metrics, which reads no data."""
@@ -101,8 +107,7 @@ def test_beams_with_a_temperature_are_refused_before_a_checkpoint_is_read(tmp_pa
   beams = {"beam_size": 2, "temperature": 1.0, "vocabulary": seqio.ByteVocabulary()}
   lines = tmp_path / "lines"
   lines.write_text("one\n")
-  (tmp_path / "operative_config.gin").write_text("")
-  (tmp_path / "model.ckpt-7.index").write_text("")
+  trained(tmp_path)
   with pytest.raises(checks.Error, match=said):
     model(tmp_path).predict(str(lines), str(lines), checkpoint_steps=7, **beams)
   with pytest.raises(checks.Error, match=said):
@@ -166,6 +171,7 @@ def test_t5s_own_temperature_is_told(method, tmp_path, caplog, monkeypatch):
   base = synthesizer_mtf.MtfModel.__bases__[0]
   monkeypatch.setattr(base, method, functools.wraps(getattr(base, method))(
       lambda *args, **kwargs: None))
+  trained(tmp_path)
   (tmp_path / "inputs").write_text("a\n")
   paths = [str(tmp_path / name) for name in ("inputs", "outputs")]
   for bindings, chosen, said in [
@@ -183,6 +189,7 @@ def test_the_python_api_has_a_remedy_of_its_own_for_long_texts(
     checks.check_length("RandomLogits.max_length", 8, 12)
 
   measured(of_texts)
+  trained(tmp_path)
   base = synthesizer_mtf.MtfModel.__bases__[0]
   monkeypatch.setattr(base, "eval", functools.wraps(base.eval)(evaluate))
   with pytest.raises(checks.Error, match=(

@@ -15,7 +15,6 @@ from support import checkpoint_files
 from support import events
 from support import in_process
 import synthesizer_mtf
-from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import best_checkpoint
 from synthesizer_mtf.trainer.checkpoints import checkpoints
@@ -527,7 +526,7 @@ def test_python_has_the_validation_of_its_argument_and_not_of_the_model_to_start
                       ({"metrics": "bleu"}, "names 'metrics', .* one of metric,")):
     with pytest.raises(ValueError, match=said):
       model(tmp_path / "new").train("synth_text_pairs", 2, validation=wrong)
-  with checks.calling(arguments.names("train")):
+  with arguments.naming("train"):
     with pytest.raises(ValueError, match=r"`validation\['patience'\]` is 0 but must"):
       validation.chosen(patience=0)
 

@@ -18,7 +18,6 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.tools.calibrate import cuts
 from synthesizer_mtf.tools.calibrate import moments
-from synthesizer_mtf.trainer.command import value_checks
 from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.model import building
 from synthesizer_mtf.trainer.model import session
@@ -251,7 +250,7 @@ class Data:
       raise checks.Error("the model's gin names no task; name one by --task.")
     data_checks.check_task(name, "--task")
     features = seqio.get_mixture_or_task(name).output_features
-    value_checks.check_lengths(self._lengths, name, features)
+    data_checks.check_lengths(self._lengths, name, features)
     data_checks.check_vocabularies(name, features, "--task")
     data_checks.check_split(name, self._split)
     data_checks.check_rates(name)

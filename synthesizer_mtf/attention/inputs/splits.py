@@ -47,18 +47,19 @@ def check_division(name: str, dim: mtf.Dimension, layout: Any, mesh_shape: Any) 
     layout: what `mtf.convert_to_layout_rules` accepts, or None.
     mesh_shape: what `mtf.convert_to_shape` accepts, or None.
   """
-  found = _mesh_dimension(dim, layout, mesh_shape)
-  if found is not None and dim.size % found.size:
+  axis = _mesh_dimension(dim, layout, mesh_shape)
+  if axis is not None and dim.size % axis.size:
     raise checks.Error(
-        f"`{name}` is {dim.size} but `utils.run.layout_rules` splits {dim.name} over "
-        f"the {found.size} parts of the mesh dimension {found.name!r}; make it a "
-        f"multiple of {found.size}, or change `utils.run.mesh_shape`.")
+        f"`{name}` is {dim.size} but `{checks.called('utils.run.layout_rules')}` "
+        f"splits {dim.name} over the {axis.size} parts of the mesh dimension "
+        f"{axis.name!r}; make it a multiple of {axis.size}, or change "
+        f"`{checks.called('utils.run.mesh_shape')}`.")
 
 
 def is_whole(model: transformer.Unitransformer, dim: mtf.Dimension) -> bool:
   """Whether each processor holds all of a dimension."""
-  found = mesh_dimension(model, dim)
-  return found is None or found.size == 1
+  axis = mesh_dimension(model, dim)
+  return axis is None or axis.size == 1
 
 
 def is_unsplit(shape: mtf.Shape, mesh_shape: mtf.Shape,

@@ -15,27 +15,26 @@ import os
 from typing import Any
 
 from absl import logging
-import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_origins
 from synthesizer_mtf import patches
-from synthesizer_mtf.fast import switch
 from synthesizer_mtf.trainer.checkpoints import checkpoints
 from synthesizer_mtf.trainer.command import arguments
-from synthesizer_mtf.trainer.command import gin_checks
 from synthesizer_mtf.trainer.command import model_record
 from synthesizer_mtf.trainer.command import precedence
+from synthesizer_mtf.trainer.command import run_checks
 from synthesizer_mtf.trainer.command import value_checks
 from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.data import decode_length
+from synthesizer_mtf.trainer.data import file_checks
 from synthesizer_mtf.trainer.data import seed as seeds
+from synthesizer_mtf.trainer.data import token_batches
 from synthesizer_mtf.trainer.data import unknown_pieces
 from synthesizer_mtf.trainer.model import answers
 from synthesizer_mtf.trainer.model import padding
 from synthesizer_mtf.trainer.watching import console
-from synthesizer_mtf.trainer.watching import messages
 from synthesizer_mtf.trainer.watching import progress
 from synthesizer_mtf.trainer.watching import results
 from synthesizer_mtf.trainer.watching import validation as validations
@@ -44,14 +43,10 @@ from t5.models import mesh_transformer
 from t5.models import mtf_model
 import tensorflow.compat.v1 as tf
 
-_CHECKPOINT = "warm_start.checkpoint"
 # The parameters that T5 binds for these arguments of `predict` and `export`.
 _DECODING = {"beam_size": "Bitransformer.decode.beam_size",
              "temperature": "Bitransformer.decode.temperature",
              "keep_top_k": "Bitransformer.decode.sampling_keep_top_k"}
-# T5's command passes the parameters of `finetune` by these names.
-_OF_THE_COMMAND = {"steps": "finetune_steps",
-                   "checkpoint_steps": "pretrained_checkpoint_step"}
 _RUN = "mesh_tensorflow.transformer.utils.run"
 # Arguments of MtfModel that T5's command takes from `utils.run`. Lengths and the type
 # of the model are taken from there, if they are not passed.
@@ -59,30 +54,8 @@ _ARGUMENTS = ("batch_size", "iterations_per_loop", "keep_checkpoint_max",
               "layout_rules", "learning_rate_schedule", "mesh_devices", "mesh_shape",
               "optimizer", "save_checkpoints_steps")
 _ONE_CPU = {"mesh_shape": "model:1,batch:1", "mesh_devices": ["cpu:0"]}  # cpu.gin.
-_OF_BEAMS = ("beam_size", "temperature")  # Arguments of `predict` and `export`.
+_ONE_SEQUENCE = ("sequences_per_batch", 1)  # T5's default.
 Path = str | os.PathLike[str]
-
-
-@contextlib.contextmanager
-def _in_python(method):
-  """Shows the log, and lets messages name the arguments of a method."""
-  with (console.shown(), switch.started(),
-        checks.calling(arguments.names(method)), messages.explained_files()):
-    yield
-
-
-def _shown(method):
-  """Runs a method in `_in_python`, and gives it the signature of T5's method.
-
-  Further parameters of the method are keyword-only.
-  """
-  wrapped = _in_python(method.__name__)(method)
-  stock = inspect.signature(getattr(mtf_model.MtfModel, method.__name__))
-  own = [each for each in inspect.signature(method).parameters.values()
-         if each.kind is inspect.Parameter.KEYWORD_ONLY]
-  vars(wrapped)["__signature__"] = stock.replace(
-      parameters=[*stock.parameters.values(), *own])
-  return wrapped
 
 
 class MtfModel(mtf_model.MtfModel):
@@ -98,40 +71,49 @@ class MtfModel(mtf_model.MtfModel):
   _learning_rate_schedule: Any
   _gin_bindings: Any
 
-  def __init__(self, *args: Any, attention: str | list[str] | None = None,
-               seed: int | None = None, warm_start: Path | None = None,
-               **kwargs: Any) -> None:
+  @arguments.checked
+  def __init__(self, given: dict[str, Any], *,
+               attention: str | list[str] | None = None, seed: int | None = None,
+               warm_start: Path | None = None) -> None:
     """Declares T5's parameters, and ours.
 
     Args:
-      *args: as in T5.
+      given: as in T5; without `tpu`, no TPU is used.
       attention: as `synthesizer_stack.attention`; None for the binding in gin, or in
         the folder's operative_config.gin.
       seed: an integer, as in `train_with_seed`.
       warm_start: a checkpoint or folder, as `warm_start.checkpoint`.
-      **kwargs: as in T5.
     """
-    base = super().__init__
-    known = inspect.signature(base).parameters
-    for name in set(kwargs) - set(known):
-      raise TypeError(f"MtfModel has no argument {name!r}."
-                      f"{checks.did_you_mean(name, known)}")
-    with _in_python("__init__"):
-      self._given = arguments.of(base, args, kwargs)
-      base(**self._given)
-      checkpoints.check_name(self._model_dir, "`model_dir`")
-      self._attention, self._seed, self._warm_start = (
-          arguments.read("attention", attention), arguments.read("seed", seed),
-          arguments.read("warm_start", warm_start))
-      if attention is None:
-        precedence.check_attentions(self._gin_bindings)
+    super().__init__(**{"tpu": None, **given, "batch_size": 1})
+    checkpoints.check_name(self._model_dir, "`model_dir`")
+    if attention is None:
+      precedence.check_attentions(self._gin_bindings)
+    self._given, self._seed = given, seed
+    self._attention, self._warm_start = attention, warm_start
     self._data: str | None = None  # What the running method trains on, in words.
     # How many texts the running method predicts, as in `padding`.
     self._texts: Callable[[], int | None] = _unknown
     self._is_settled = False  # Whether gin holds what counts for a running method.
-    # What the running method checks once all bindings are in gin.
-    self._check: Callable[[], None] | None = None
     self._validation: dict[str, Any] | None = None  # Of `finetune`, which trains.
+    batch = given.get("batch_size", _ONE_SEQUENCE)
+    if given.get("sequence_length") or not token_batches.counts_tokens(batch):
+      self.batch_size = batch
+    run_checks.check(run_checks.Run("new", "new", {
+        "mesh_shape": given.get("mesh_shape") or self._mesh_shape,
+        "mesh_devices": self._mesh_devices, "layout_rules": self._layout_rules,
+        "batch_size": self.batch_size if "batch_size" in given else None}))
+
+  @property
+  def batch_size(self) -> int:
+    """The number of sequences in a batch; setting it takes what T5's argument takes."""
+    return super().batch_size
+
+  @batch_size.setter
+  def batch_size(self, batch: Any) -> None:
+    batch = value_checks.read("batch_size", batch)
+    with arguments.naming("__init__"):
+      batch = token_batches.rounded_down(batch, self._sequence_length)
+    super(MtfModel, type(self)).batch_size.fset(self, batch)
 
   def estimator(self, vocabulary: Any, init_checkpoint: str | None = None,
                 **kwargs: Any) -> tf.estimator.Estimator:
@@ -141,9 +123,6 @@ class MtfModel(mtf_model.MtfModel):
       ValueError: a parameter is wrong, or there are two checkpoints to start from.
     """
     with self._settled():
-      gin_checks.check_model(gin_internals.bindings())
-      if self._check is not None:
-        self._check()
       made = super().estimator(vocabulary, init_checkpoint, **kwargs)
       if self._seed is not None:
         made.configure(tf_random_seed=self._seed)
@@ -151,15 +130,12 @@ class MtfModel(mtf_model.MtfModel):
       return made
 
   @contextlib.contextmanager
-  def _settled(self, *folders: precedence.Folder,
-               check: Callable[[], None] | None = None) -> Iterator[None]:
+  def _settled(self, *folders: precedence.Folder) -> Iterator[None]:
     """Makes gin hold what counts for one call of a method, and nothing afterwards.
 
     Args:
       *folders: trained models whose records count; an earlier one counts more.
-      check: a function that raises if the bindings do not fit this method.
     """
-    self._check = self._check or check
     if self._is_settled:  # `finetune` calls `train`, and all call `estimator`.
       yield
       return
@@ -169,8 +145,9 @@ class MtfModel(mtf_model.MtfModel):
       try:
         precedence.settle(folders, given, self._attention)
         if self._warm_start is not None:
-          gin_files.bind({_CHECKPOINT: self._warm_start})
+          gin_files.bind({"warm_start.checkpoint": self._warm_start})
         self._take_what_gin_says()
+        value_checks.check(gin_internals.bindings())
         # T5 parses these once more, after its own binding of two dtypes.
         self._gin_bindings = precedence.lines_of_dtypes(given)
         self._is_settled = True
@@ -178,7 +155,7 @@ class MtfModel(mtf_model.MtfModel):
       finally:
         self._gin_bindings, self._is_settled = given, False
         self._sequence_length, self._texts = lengths, _unknown
-        self._check = self._validation = None
+        self._validation = None
 
   def _own(self) -> precedence.Folder:
     return precedence.Folder(self._model_dir)
@@ -190,7 +167,7 @@ class MtfModel(mtf_model.MtfModel):
       self._sequence_length = gin_files.bound(
           "utils.run.sequence_length", self._sequence_length)
       if not isinstance(given.get("batch_size", ()), int):
-        self.batch_size = given.get("batch_size", ("sequences_per_batch", 1))
+        self.batch_size = given.get("batch_size", _ONE_SEQUENCE)
     if "model_type" not in given:
       self._model_type = gin_files.bound("utils.run.model_type", self._model_type)
 
@@ -210,23 +187,26 @@ class MtfModel(mtf_model.MtfModel):
         "keep_checkpoint_max": self._keep_checkpoint_max,
         "iterations_per_loop": self._iterations_per_loop}
 
-  @_shown
-  def train(self, *args: Any, validation: dict[str, Any] | None = None,
-            **kwargs: Any) -> None:
+  def _check(self, mode, task=None, split=None, **others):
+    """Checks a method before it runs, as the command checks this mode."""
+    run_checks.check(run_checks.Run(
+        "method", mode, self._arguments_of_run(split), task, gin_internals.bindings(),
+        self._model_dir, **others))
+
+  @arguments.checked
+  def train(self, given: dict[str, Any], *,
+            validation: dict[str, Any] | None = None) -> None:
     """Trains as T5 does, and passes `total_train_steps` to a learning rate schedule.
 
     Args:
-      *args: as in T5.
+      given: as in T5.
       validation: parameters of `train_and_eval`, such as {"metric": "bleu", "patience":
         3}, to evaluate checkpoints and keep the best; None for no evaluation.
-      **kwargs: as in T5.
 
     Raises:
       ValueError: an argument or a binding is wrong.
     """
-    base = super().train
-    given = arguments.of(base, args, kwargs)
-    task, steps = given["mixture_or_task_name"], given["steps"]
+    task, split = given["mixture_or_task_name"], given.get("split", "train")
     resumes = bool(checkpoints.find(self._model_dir))
     if not self._is_settled:  # `finetune` has taken what a folder recorded.
       _name_what_is_not_used(arguments.passed(self._given))
@@ -236,39 +216,23 @@ class MtfModel(mtf_model.MtfModel):
     if callable(schedule) and "total_train_steps" in inspect.signature(
         schedule).parameters:
       self._learning_rate_schedule = functools.partial(
-          schedule, total_train_steps=steps)
+          schedule, total_train_steps=given["steps"])
     random = (seeds.random_by_name() if self._seed is not None
               else contextlib.nullcontext())
-    resumed = [self._own()] if resumes else []
-    check = functools.partial(data_checks.check_cached, task)
-    with self._settled(*resumed, check=check), random:
-      data_checks.check_features(task, self._model_type, "train")
-      self._check_lengths(task)
-      data_checks.check_rates(task)
+    with self._settled(*([self._own()] if resumes else [])), random:
+      self._check("train", task, split)
       self._data = progress.of_data(task, self.batch_size)
       if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
-        unknown_pieces.log(task, given.get("split", "train"))
+        unknown_pieces.log(task, split)
       chosen = self._validation if validation is None else validation
       if chosen is not None:
         gin_files.bind(validations.bindings(task, chosen))
         gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings(), task))
-      model_record.complete(task, self._arguments_of_run(given.get("split", "train")))
-      base(**given)
+      model_record.complete(task, self._arguments_of_run(split))
+      super().train(**given)
 
-  def _check_eval(self, with_score):
-    data_checks.check_unpacked("`MtfModel.eval` needs")
-    if not with_score:
-      self._check_beams()
-
-  def _check_beams(self, *names):
-    gin_checks.check_beams(gin_internals.bindings(), self._model_type, *names)
-
-  def _check_lengths(self, task):
-    value_checks.check_lengths(
-        self._sequence_length, task, seqio.get_mixture_or_task(task).output_features)
-
-  @_shown
-  def eval(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+  @arguments.checked
+  def eval(self, given: dict[str, Any]) -> dict[Any, Any]:
     """Evaluates as T5 does, prints a table of the scores, and returns them.
 
     Returns:
@@ -278,64 +242,53 @@ class MtfModel(mtf_model.MtfModel):
     Raises:
       ValueError: there is no checkpoint, the task has no such split, or no metrics.
     """
-    base = super().eval
-    given = arguments.of(base, args, kwargs)
     task, split = given["mixture_or_task_name"], given.get("split", "validation")
-    steps = given.get("checkpoint_steps")
+    steps, by_score = given.get("checkpoint_steps"), given.get("eval_with_score")
     folder = given.get("summary_dir") or os.path.join(self._model_dir, f"{split}_eval")
-    value_checks.check_output("summary_dir", folder, folder=True)
+    file_checks.check_output("summary_dir", folder, folder=True)
     if steps is None:
       logging.info("Evaluates each new checkpoint until you stop it; "
                    "checkpoint_steps=-1 evaluates the last one only.")
-    scores = bool(given.get("eval_with_score"))
-    with (self._settled(self._own(), check=functools.partial(self._check_eval, scores)),
-          results.read(folder) as found, self._explained()):
-      data_checks.check_split(task, split)
-      data_checks.check_features(task, self._model_type, "eval")
-      self._check_lengths(task)
-      data_checks.check_metrics(task, "scores" if scores else "predictions")
-      if not scores:
+    with self._settled(self._own()), results.read(folder) as scores:
+      self._check("score_eval" if by_score else "eval", task, split)
+      _check_trained(self._model_dir, waits=steps is None)
+      if not by_score:
         unknown_pieces.log(task, split)
       tf.io.gfile.makedirs(folder)
       gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings(), task))
       data = data_checks.read_by(task, split)
       try:
         with console.evaluating(data):
-          base(**{**given, "summary_dir": folder})
+          super().eval(**{**given, "summary_dir": folder})
       except checks.LengthError as error:
         raise checks.Error(
-            f"{error.found}, or pass compute_sequence_length=False, which cuts texts "
+            f"{error.problem}, or pass compute_sequence_length=False, which cuts texts "
             "to the model's `sequence_length`.") from error
-    results.show(found, data)
-    return results.of_one_step(found) if isinstance(steps, int) else found
+    results.show(scores, data)
+    return results.of_one_step(scores) if isinstance(steps, int) else scores
 
-  @_shown
-  def finetune(self, *args: Any, validation: dict[str, Any] | None = None,
-               **kwargs: Any) -> None:
+  @arguments.checked
+  def finetune(self, given: dict[str, Any], *,
+               validation: dict[str, Any] | None = None) -> None:
     """Fine-tunes as T5 does, but also accepts the parameter names of T5's command.
 
     Args:
-      *args: as in T5.
+      given: as in T5.
       validation: as in `train`.
-      **kwargs: as in T5.
 
     Raises:
       ValueError: an argument is wrong, or there is no checkpoint to start from.
     """
-    kwargs = {_OF_THE_COMMAND.get(name, name): value
-              for name, value in kwargs.items()}
-    base = super().finetune
-    given = arguments.of(base, args, kwargs)
     start = precedence.Folder(
         given["pretrained_model_dir"], restores=False, argument="pretrained_model_dir")
     resumed = [self._own()] if checkpoints.find(self._model_dir) else []
-    with self._settled(*resumed, start), _explained(start.path, start.argument):
+    with self._settled(*resumed, start):
       _find_steps(given, "pretrained_checkpoint_step", start.path, start.argument)
       self._validation = validation
-      base(**given)
+      super().finetune(**given)
 
-  @_shown
-  def predict(self, *args: Any, **kwargs: Any) -> str | list[str]:
+  @arguments.checked
+  def predict(self, given: dict[str, Any]) -> str | list[str]:
     """Predicts as T5 does, with this model's bindings.
 
     Returns:
@@ -345,57 +298,41 @@ class MtfModel(mtf_model.MtfModel):
     Raises:
       ValueError: a file is missing, or beam search has a temperature.
     """
-    base = super().predict
-    given = arguments.of(base, args, kwargs)
-    with (self._settled(self._own(), check=self._prepare_answers),
-          results.files(given["output_file"]) as found, self._explained()):
+    with (self._settled(self._own()),
+          results.files(given["output_file"]) as paths):
       _find_steps(given, "checkpoint_steps", self._model_dir)
-      self._share_length()
+      given = self._decoding(given)
+      self._check("infer")
+      gin_files.bind(answers.bind_decoding(gin_internals.bindings()))
       self._texts = padding.of_inference
-      base(**self._decoding(given))
-    for path in found:
+      super().predict(**given)
+    for path in paths:
       logging.info("Predictions are in %s.", path)
-    one = isinstance(given.get("checkpoint_steps", -1), int) and len(found) == 1
-    return found[0] if one else found
+    one = isinstance(given.get("checkpoint_steps", -1), int) and len(paths) == 1
+    return paths[0] if one else paths
 
-  def _prepare_answers(self):
-    """Checks the beams, and binds how several answers are decoded."""
-    self._check_beams(_OF_BEAMS)
-    gin_files.bind(answers.bind_decoding(gin_internals.bindings()))
-
-  @_shown
-  def score(self, *args: Any, **kwargs: Any) -> Any:
+  @arguments.checked
+  def score(self, given: dict[str, Any]) -> Any:
     """Scores as T5 does, with this model's bindings.
 
     Raises:
       ValueError: a file is missing, or inputs have different numbers of targets.
     """
-    base = super().score
-    given = arguments.of(base, args, kwargs)
-    check = functools.partial(data_checks.check_unpacked, "`MtfModel.score` needs")
-    if given.get("targets") is not None:
-      data_checks.check_one_vocabulary(given.get("vocabulary"), "targets")
-      check = functools.partial(
-          self._check_texts, given.get("inputs"), given["targets"])
-      check()  # Again once the model's own bindings are parsed, which may classify.
+    texts = given.get("inputs"), given.get("targets")
     task = given.get("mixture_or_task_name")
-    with self._settled(self._own(), check=check), self._explained():
-      if task:
-        data_checks.check_features(task, self._model_type, "score_from_dataset")
-      else:
-        self._texts = functools.partial(
-            padding.of_scores, given.get("inputs"), given.get("targets"))
+    with self._settled(self._own()):
+      self._check("score_from_dataset" if task else "score_from_strings", task,
+                  given.get("mixture_or_task_split"), texts=texts,
+                  vocabulary=given.get("vocabulary"))
+      _find_steps(given, "checkpoint_steps", self._model_dir)
+      if not task:
+        self._texts = functools.partial(padding.of_scores, *texts)
         if given.get("vocabulary") is None:
           given["vocabulary"] = mesh_transformer.get_vocabulary()
-      _find_steps(given, "checkpoint_steps", self._model_dir)
-      return base(**given)
+      return super().score(**given)
 
-  def _check_texts(self, inputs, targets):
-    gin_checks.check_scored_texts(
-        gin_internals.bindings(), inputs, targets, ("inputs", "targets"))
-
-  @_shown
-  def export(self, *args: Any, **kwargs: Any) -> str:
+  @arguments.checked
+  def export(self, given: dict[str, Any]) -> str:
     """Exports as T5 does, with this model's bindings.
 
     Returns:
@@ -404,43 +341,40 @@ class MtfModel(mtf_model.MtfModel):
     Raises:
       ValueError: the step is not one step, or beam search has a temperature.
     """
-    base = super().export
-    given = arguments.of(base, args, kwargs)
     decodes = not given.get("eval_with_score")
-    check = functools.partial(self._check_beams, _OF_BEAMS) if decodes else None
-    with self._settled(self._own(), check=check), self._explained():
+    with self._settled(self._own()):
       _find_steps(given, "checkpoint_step", self._model_dir)
-      if decodes:
-        self._share_length()
-      found = base(**self._decoding(given, decodes))
-    return found.decode() if isinstance(found, bytes) else found
-
-  def _share_length(self):
-    """Lets a language model whose inputs have no length decode, until it is settled."""
-    lengths = decode_length.sharing(self._model_type, self._sequence_length)
-    if lengths is not None:
-      self._sequence_length = lengths
-      gin_files.bind({decode_length.SHARED: True})
-
-  def _explained(self):
-    return _explained(self._model_dir, "model_dir")
+      given = self._decoding(given, decodes)
+      self._check("export_infer" if decodes else "export_score")
+      path = super().export(**given)
+    return path.decode() if isinstance(path, bytes) else path
 
   def _decoding(self, given, decodes=True):
-    """Adds to arguments of a call what gin binds, where T5 has defaults of its own."""
+    """Adds to arguments of a call what gin binds, where T5 has defaults of its own.
+
+    A language model whose inputs have no length decodes, too, until it is settled.
+    """
     bound = {name: gin_files.bound(parameter, None)
              for name, parameter in _DECODING.items()}
     given = {**given, **{name: value for name, value in bound.items()
                          if value is not None}, **arguments.passed(given)}
     if given.get("vocabulary") is None:
       given["vocabulary"] = mesh_transformer.get_vocabulary()
-    if given.get("temperature") is None and self._model_type.startswith("bi") and (
-        decodes):
+    if not decodes:
+      return given
+    if given.get("temperature") is None and self._model_type.startswith("bi"):
       if given.get("beam_size", 1) > 1:
         given["temperature"] = 0
       else:
         logging.warning(
             "Outputs are drawn at random, at T5's default temperature of 1.0; pass "
             "temperature=0 for the most likely tokens.")
+    gin_files.bind({parameter: given[name] for name, parameter in _DECODING.items()
+                    if name in given})
+    lengths = decode_length.sharing(self._model_type, self._sequence_length)
+    if lengths is not None:
+      self._sequence_length = lengths
+      gin_files.bind({decode_length.SHARED: True})
     return given
 
 
@@ -458,35 +392,31 @@ def _find_steps(given, argument, folder, folder_argument="model_dir"):
   """Puts steps that exist into arguments; T5 takes the nearest, or the last by a file.
 
   Raises:
-    ValueError: there is no checkpoint of a step.
+    ValueError: there is no checkpoint, or none of a step.
   """
   asked = given.get(argument, -1)
-  if asked in (None, "all") or asked == -1 and checkpoints.chosen(folder) is None:
+  _check_trained(folder, folder_argument, waits=asked is None)
+  if asked in (None, "all"):
     return
   steps = [checkpoints.step_of(path) for path in checkpoints.of_steps(
       folder, asked, f"`{argument}`", folder_argument)]
   given[argument] = steps if isinstance(asked, (list, tuple)) else steps[0]
 
 
-@contextlib.contextmanager
-def _explained(folder, argument):
-  """Says what a folder lacks if T5 fails, which reads the two files named below."""
-  try:
-    yield
-  except (OSError, ValueError) as error:
-    missing = ("checkpoint" if checkpoints.chosen(folder) is None else
-               "operative_config.gin" if not tf.io.gfile.exists(
-                   os.path.join(folder, "operative_config.gin")) else None)
-    if missing is None or isinstance(error, checks.Error):
-      raise
+def _check_trained(folder, argument="model_dir", waits=False):
+  """Raises if a folder lacks a checkpoint, unless T5 waits for one, or its record."""
+  has_record = tf.io.gfile.exists(os.path.join(folder, precedence.RECORD))
+  missing = ("checkpoint" if checkpoints.chosen(folder) is None and not (
+      waits and has_record) else precedence.RECORD)
+  if missing == "checkpoint" or not has_record:
     raise checks.Error(f"`{argument}` is {folder!r}, where there is no {missing}; "
-                       "train first, or name the folder of a trained model.") from None
+                       "train first, or name the folder of a trained model.")
 
 
 def _name_what_is_not_used(given):
   """Warns of parameters of `utils.run` that a person has bound, but not passed."""
-  run = {each.name: each.value for each in gin_origins.chosen()
-         if not each.scope and each.selector == _RUN}
+  run = {bound.name: bound.value for bound in gin_origins.chosen()
+         if not bound.scope and bound.selector == _RUN}
   function = run.pop("train_model_fn", None)
   if function is not None and "warm_start" not in repr(function):
     logging.warning(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer.command import gin_checks
+from synthesizer_mtf.trainer.command import run_checks
 import tensorflow.compat.v1 as tf
 
 VARIABLE = "TF_CONFIG"
@@ -121,7 +121,7 @@ def check_mesh(tasks: list[Task], mesh_shape: str | mtf.Shape,
       raise checks.Error(f"{parameter} names {name!r}, but the cluster of "
                          f"{VARIABLE} is {', '.join(map(str, tasks))}; name "
                          f"devices of these, as in {example}.")
-  gin_checks.check_device_count(len(specs), mesh_shape)
+  run_checks.check_device_count(len(specs), mesh_shape)
   return specs
 
 

@@ -82,6 +82,33 @@ def check_vocabularies(name: str, features: Mapping[str, seqio.Feature],
           "environment variable SYNTHESIZER_MTF_VOCAB.")
 
 
+def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
+  """Raises a ValueError if a feature of the task has no length.
+
+  Args:
+    lengths: as `utils.run.sequence_length`.
+    task: the name of the task or mixture.
+    features: its features.
+  """
+  parameter = checks.called("utils.run.sequence_length")
+  if not isinstance(lengths, Mapping):
+    return
+  missing = [key for key in features if key not in lengths]
+  unknown = [key for key in lengths if key not in features]
+  if missing:
+    slip = "".join(
+        f", but {key!r}, which it does not have" for key in unknown[:1])
+    raise checks.Error(
+        f"`{parameter}` is {dict(lengths)!r}, without the feature "
+        f"{missing[0]!r} of {task!r}{slip}; give a length to each of "
+        f"{', '.join(map(repr, features))}.")
+  unused = [key for key in unknown if key != "inputs"]  # Language models have none.
+  if unused:
+    logging.warning("`%s` names %r, which %r does not have; leave it out.%s", parameter,
+                    unused[0], task, checks.did_you_mean(
+                        unused[0], features, near_only=True))
+
+
 def check_split(name: str, split: str) -> None:
   """Raises a ValueError if no task of the mixture has the split.
 
@@ -94,7 +121,7 @@ def check_split(name: str, split: str) -> None:
     return
   for task in tasks:
     getattr(task.source, "check_split", lambda split: None)(split)
-  splits = sorted({each for task in tasks for each in task.splits})
+  splits = sorted({split for task in tasks for split in task.splits})
   raise checks.Error(
       f"`{checks.called(_SPLIT)}` is {split!r}, but `{checks.called(_TASK)}` is "
       f"{name!r}, which has no such split; bind it to one of "

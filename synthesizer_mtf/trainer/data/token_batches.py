@@ -28,20 +28,42 @@ def round_down(config: gin_internals.Config) -> dict[str, Any] | None:
   """
   del config
   batch = gin_files.bound(_BATCH, None)
-  if not isinstance(batch, (list, tuple)) or not str(batch[0]).startswith("tokens_"):
-    return None
-  method, tokens = batch
-  lengths = gin_files.bound(_LENGTH, None)
+  whole = rounded_down(batch, gin_files.bound(_LENGTH, None))
+  return None if whole is batch else {_BATCH: whole}
+
+
+def counts_tokens(batch: Any) -> bool:
+  """Whether a batch size, as of `utils.run`, is a number of tokens."""
+  return isinstance(batch, (list, tuple)) and str(batch[0]).startswith("tokens_")
+
+
+def rounded_down(batch: Any, lengths: Any) -> Any:
+  """Returns a batch size with its tokens rounded down to whole sequences.
+
+  Args:
+    batch: as `utils.run.batch_size`.
+    lengths: as `utils.run.sequence_length`.
+
+  Returns:
+    the batch itself if it holds whole sequences, or counts sequences.
+
+  Raises:
+    ValueError: not even one sequence fits, or no length is given.
+  """
+  if not counts_tokens(batch):
+    return batch
+  parameter, (method, tokens) = checks.called(_BATCH), batch
   length = max(lengths.values(), default=None) if isinstance(lengths, dict) else lengths
   if length is None:
-    raise checks.Error(f"`{_BATCH}` is {batch!r}, but `{_LENGTH}` is {lengths!r}; bind "
-                       f"one of them, as in --gin_param=\"{_BATCH} = 32\".")
-  if not tokens % length:
-    return None
+    raise checks.Error(f"`{parameter}` is {batch!r}, but `{checks.called(_LENGTH)}` is "
+                       f"{lengths!r}; bind one of them, as in "
+                       f"--gin_param=\"{_BATCH} = 32\".")
   if tokens < length:
-    raise checks.Error(f"`{_BATCH}` is {batch!r}, less than one sequence of {length}; "
-                       "raise it, or bind it to a number of sequences.")
+    raise checks.Error(f"`{parameter}` is {batch!r}, less than one sequence of "
+                       f"{length}; raise it, or bind it to a number of sequences.")
   whole = tokens // length
+  if whole * length == tokens:
+    return batch
   logging.warning("`%s` is %r, rounded down to %d tokens: %d sequences of %d.",
-                  _BATCH, batch, whole * length, whole, length)
-  return {_BATCH: (method, whole * length)}
+                  parameter, batch, whole * length, whole, length)
+  return method, whole * length

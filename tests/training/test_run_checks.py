@@ -1,11 +1,11 @@
-"""Checks of values know ours, Mesh TensorFlow's and T5's functions, and no other."""
+"""Checks before a run know ours, Mesh TensorFlow's and T5's functions, and no other."""
 
 import gin
 import pytest
 from support import checkpoint_files
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf.trainer.command import gin_checks
+from synthesizer_mtf.trainer.command import run_checks
 
 # Functions of a user, most with names of this package, of Mesh TensorFlow or of T5.
 USERS = [
@@ -52,16 +52,19 @@ def test_values_of_a_users_own_functions_are_not_judged_and_hide_no_wrong_one(re
 def test_a_users_class_is_no_classifier_by_its_name(register, tmp_path):
   register("MyEncoderClassifier", "mine", "size")
   mesh = "mesh_tensorflow.transformer."
-  config = {("", mesh + "utils.run"): {"sequence_length": {"inputs": 8, "targets": 8}},
+  data = gin.config.ConfigurableReference("mesh_train_dataset_fn", False)
+  config = {("", mesh + "utils.run"): {
+                "sequence_length": {"inputs": 8, "targets": 8},
+                "train_dataset_fn": data, "model_type": "bitransformer"},
             ("MIXTURE_NAME", "gin.macro"): {"value": "synth_text_pairs"},
             ("", mesh + "transformer.make_bitransformer"): {
                 "bitransformer_cls": gin.config.ConfigurableReference(
                     "MyEncoderClassifier", False)}}
-  gin_checks.check_run(config, str(tmp_path))
+  run_checks.check_command(config, str(tmp_path))
   config["", mesh + "transformer.make_bitransformer"]["bitransformer_cls"] = (
       gin.config.ConfigurableReference("EncoderClassifier", False))
   with pytest.raises(ValueError, match="is a classifier, but the targets"):
-    gin_checks.check_run(config, str(tmp_path))
+    run_checks.check_command(config, str(tmp_path))
 
 
 def test_a_users_stack_is_not_ours_by_its_name(register):
@@ -72,29 +75,31 @@ def test_a_users_stack_is_not_ours_by_its_name(register):
           f"make_layer_stack.layer_stack_cls = @{cls}"])
 
 
-def test_texts_to_score_are_refused_by_a_classifier_alone():
+def scored(inputs, targets, **bindings):
+  """Checks texts to score, with bindings of `make_bitransformer`."""
   make = ("", "mesh_tensorflow.transformer.transformer.make_bitransformer")
-  names = "inputs_filename", "targets_filename"
-  gin_checks.check_scored_texts({make: {}}, ["a"], ["one"], names)
-  config = {make: {"bitransformer_cls": gin.config.ConfigurableReference(
-      "EncoderClassifier", False)}}
+  run_checks.check(run_checks.Run(
+      "command", "score_from_strings", {"sequence_length": 8}, config={make: bindings},
+      texts=(inputs, targets)))
+
+
+def test_texts_to_score_are_refused_by_a_classifier_alone():
+  scored(["a"], ["one"])
   with pytest.raises(ValueError, match="targets_filename.*'one'.*score_from_task.gin"):
-    gin_checks.check_scored_texts(config, ["a"], ["one"], names)
+    scored(["a"], ["one"], bitransformer_cls=gin.config.ConfigurableReference(
+        "EncoderClassifier", False))
 
 
 def test_an_empty_last_line_is_no_single_target_for_all_inputs(tmp_path):
-  names = "inputs_filename", "targets_filename"
   for name, text in (("two", "a\nb\n"), ("one", "a\n"), ("one_empty", "a\n\n"),
                      ("two_empty", "a\nb\n\n")):
     (tmp_path / name).write_text(text)
   for inputs, targets in (("two", "two_empty"), ("two", "one"), ("two_empty", "two"),
                           ("one", "one_empty")):
-    gin_checks.check_scored_texts(
-        {}, str(tmp_path / inputs), str(tmp_path / targets), names)
+    scored(str(tmp_path / inputs), str(tmp_path / targets))
   with pytest.raises(ValueError, match="targets_filename` is .*, whose last line is emp"
                      ".*would count for all 2 of `inputs_filename`"):
-    gin_checks.check_scored_texts(
-        {}, str(tmp_path / "two"), str(tmp_path / "one_empty"), names)
+    scored(str(tmp_path / "two"), str(tmp_path / "one_empty"))
 
 
 def test_an_evaluation_without_a_split_is_told_that_it_reads_that_of_the_training(
@@ -110,23 +115,28 @@ def test_an_evaluation_without_a_split_is_told_that_it_reads_that_of_the_trainin
     log.clear()
     if split:
       gin_files.bind({"utils.run.dataset_split": split})
-    assert gin_checks.evaluated(gin_internals.bindings()) == {
+    assert run_checks.evaluated(gin_internals.bindings()) == {
         "synth_text_pairs": words, "": words}
     assert ("`utils.run.dataset_split` is not bound" in log.text) == told
   gin_files.bind({"MIXTURE_NAME/gin.macro.value": "synth_glue"})
-  found = gin_checks.evaluated(gin_internals.bindings())
+  found = run_checks.evaluated(gin_internals.bindings())
   assert found["synth_glue_cola"] == "test" == found[""]
   gin_files.bind({"utils.run.mode": "train"})
-  assert not gin_checks.evaluated(gin_internals.bindings())
+  assert not run_checks.evaluated(gin_internals.bindings())
 
 
 def test_steps_count_from_the_checkpoint_that_training_goes_back_to(tmp_path):
+  def check(steps):
+    run_checks.check(run_checks.Run(
+        "command", "train_others", {"train_steps": steps, "train_dataset_fn": len,
+                                    "sequence_length": 8}, model_dir=str(tmp_path)))
+
   checkpoint_files.save(tmp_path, 10, 20)
   with pytest.raises(ValueError, match="has been trained for 20 steps; raise it"):
-    gin_checks._check_train_steps({"train_steps": 12}, str(tmp_path))
+    check(12)
   (tmp_path / "checkpoint").write_text(
       'model_checkpoint_path: "model.ckpt-10"\n'
       'all_model_checkpoint_paths: "model.ckpt-20"\n')
-  gin_checks._check_train_steps({"train_steps": 12}, str(tmp_path))
+  check(12)
   with pytest.raises(ValueError, match="has been trained for 10 steps; raise it"):
-    gin_checks._check_train_steps({"train_steps": 8}, str(tmp_path))
+    check(8)
