@@ -1,5 +1,6 @@
 """gin's own state that has no public function. Only this module reads it."""
 
+import inspect
 from typing import Any
 
 import gin
@@ -25,6 +26,16 @@ def calls() -> Config:
 def registry() -> Any:
   """gin's configurables: a map from full names, which also accepts shorter names."""
   return gin.config._REGISTRY
+
+
+def default(selector: str, parameter: str, otherwise: Any = None) -> Any:
+  """The default of a parameter of a configurable; `otherwise` if it has none."""
+  function: Any = getattr(registry().get(selector), "wrapped", None)
+  try:
+    value = inspect.signature(function).parameters[parameter].default
+  except (KeyError, TypeError, ValueError):
+    return otherwise
+  return otherwise if value is inspect.Parameter.empty else value
 
 
 def folders() -> list[str]:

@@ -90,18 +90,19 @@ def _prepared(run_job, run):
       # T5's main has bound one before; `kwargs` has only flags.
       gin_files.bind({"utils.run.vocabulary": mesh_transformer.get_vocabulary()})
     precedence.check_named(flags.FLAGS.model_dir)
-    run_checks.check_command(gin_internals.bindings(), flags.FLAGS.model_dir)
-    run_job(functools.partial(_run, run, kwargs))
+    checked = run_checks.of_gin(
+        "command", gin_internals.bindings(), flags.FLAGS.model_dir)
+    run_checks.check(checked)
+    run_job(functools.partial(_run, run, kwargs, checked))
 
   return wrapped
 
 
-def _run(run, kwargs):
+def _run(run, kwargs, checked):
   """Runs `utils.run`, in the process that leads the job."""
-  config = gin_internals.bindings()
-  if data := run_checks.task_and_split(config):
-    unknown_pieces.log(*data)
-  with console.evaluating(run_checks.evaluated(config)):
+  if checked.reads_text:
+    unknown_pieces.log(checked.task, checked.split)
+  with console.evaluating(run_checks.evaluated(checked)):
     run(**kwargs)
 
 

@@ -20,7 +20,6 @@ from support.mtf_models import attention
 from support.mtf_models import FILES
 from support.mtf_models import variables
 from support.paths import ROOT
-import synthesizer_mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import launcher
@@ -256,45 +255,6 @@ def test_a_wrong_size_is_an_error(folder):
   folder.parse()
   with pytest.raises(ValueError, match="the gin macro `d_kv` is 0"):
     folder.model("wrong", CHOICE, "d_kv = 0").train(TASK, 1)
-
-
-@pytest.mark.parametrize("call, message", [
-    (lambda new: new(model_dir=None), "`model_dir` is None but must be a path; "),
-    (lambda new: new(seed="1"), "`seed` is '1' but must be an integer; "),
-    (lambda new: new(attention=synthesizer_mtf.SyntheticAttention),
-     "`attention` is the class SyntheticAttention, but gin binds no .*'R\\+V'"),
-    *((lambda new, value=value: new(attention=value), f"`attention` {said}")
-      for value, said in [
-          ("", "names '', but '' is not an attention"), ([], "has 0 entries, "),
-          ("R+X", "names 'R.X', but 'X' is not an attention; use one of Light"),
-          (["R", ""], "names '', but"), ([None], "names None, but .* T5's own"),
-          ("SelfAttention", "names .* not an attention; for T5's own .* give None")]),
-    (lambda new: new(extra_gin_bindings="encoder/synthesizer_stack.attention = 'Q'"),
-     "`encoder/synthesizer_stack.attention` names 'Q', but"),
-    (lambda new: gin_files.parse([], ["synthesizer_stack.attention = 'R+Q'"]),
-     "`synthesizer_stack.attention` names 'R.Q', but 'Q' is not"),
-    (lambda new: new(batch_size="4"), "`batch_size` is '4' but must be a positive"),
-    (lambda new: new(learning_rate_schedule="0.1"), "be a number, or a function of"),
-    (lambda new: new(extra_gin_bindings=5), "be a string of gin, or a list of them"),
-    (lambda new: new().train(None, 1), "`mixture_or_task_name` is None but must be"),
-    (lambda new: new().train(TASK, "5"), "`steps` is '5' but must be a positive int"),
-    (lambda new: new().eval(TASK, -1), "`model_dir` is '.*new', where there is no ch"),
-    (lambda new: new().finetune(TASK, 1, "no"), "`pretrained_model_dir` is 'no', w"),
-    (lambda new: new().predict(["a"], "b"), r"`input_file` is \['a'\] but must be the"),
-    (lambda new: new().export(beam_size=0), "`beam_size` is 0 but must be a positive"),
-    (lambda new: new().export(temperature=-1), "`temperature` is -1 but must be a nu"),
-    (lambda new: gin_files.parse(3), "`files` is 3 but must be a list of strings"),
-    (lambda new: gin_files.parse("docs"), "`files` is 'docs', which is a folder")])
-def test_a_wrong_argument_is_named_as_in_python(folder, call, message, monkeypatch):
-  monkeypatch.chdir(ROOT)
-
-  def new(**kwargs):
-    return t5.models.MtfModel(**{
-        "model_dir": folder.folder / "new", "tpu": None, "sequence_length": LENGTHS,
-        **kwargs})
-
-  with pytest.raises(checks.Error, match=message):
-    call(new)
 
 
 def test_a_step_that_does_not_exist_is_refused_by_every_method(folder, tmp_path):

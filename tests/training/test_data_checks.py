@@ -10,6 +10,7 @@ import urllib.request
 import gin
 import pytest
 import seqio
+from support.paths import ROOT
 import synthesizer_mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
@@ -19,11 +20,12 @@ import t5.data
 
 LENGTHS = {"inputs": 8, "targets": 6}
 NOWHERE = "/nowhere/x"
+TWO_DEVICES = {"mesh_shape": "batch:2", "mesh_devices": ["cpu:0", "cpu:0"]}
 
 
-def model(folder, *bindings, lengths=None):
+def model(folder, *bindings):
   return synthesizer_mtf.MtfModel(
-      model_dir=str(folder), tpu=None, sequence_length=lengths or LENGTHS, batch_size=4,
+      model_dir=str(folder), tpu=None, sequence_length=LENGTHS, batch_size=4,
       extra_gin_bindings=list(bindings))
 
 
@@ -55,51 +57,114 @@ def fixture_mixture(task):
   seqio.MixtureRegistry.remove(name)
 
 
-# Wrong calls of an `MtfModel`, each with a part of the message.
+# Wrong calls: functions of a maker of models and a case, and the beginning of what is
+# said after the first "`".
 CALLS = [
-    (lambda m, c: m.eval(c.task, split="dev"),
-     "`split` is 'dev', but `mixture_or_task_name` is 'tests_no_metrics', which has no "
-     "such split; bind it to one of 'train'"),
-    (lambda m, c: m.eval(c.task, split="train"), "`mixture_or_task_name` is "
-     "'tests_no_metrics', which has no metrics to evaluate; choose another task"),
-    (lambda m, c: m.train(c.mixture, 1),
+    (lambda new, c: new(model_dir=None), "model_dir` is None but must be a path; "),
+    (lambda new, c: new(atention="R"), "MtfModel has no argument 'atention'. Did you "
+     "mean attention?"),
+    (lambda new, c: new(learning_rate=1), "Did you mean learning_rate_schedule?"),
+    (lambda new, c: new(seed="1"), "seed` is '1' but must be an integer; "),
+    (lambda new, c: new(tpu=3), "tpu` is 3 but must be the name or the address of a"),
+    (lambda new, c: new(batch_size="4"), "batch_size` is '4' but must be a positive"),
+    (lambda new, c: new(batch_size=("tokens_per_batch", 7)), "batch_size` is "
+     "('tokens_per_batch', 7), less than one sequence of 8; raise it"),
+    (lambda new, c: new(batch_size=3, **TWO_DEVICES), "batch_size` is 3 but "
+     "`layout_rules` splits batch over the 2 parts of the mesh dimension 'batch'; make "
+     "it a multiple of 2, or change `mesh_shape`."),
+    (lambda new, c: new(**{**TWO_DEVICES, "mesh_devices": ["cpu:0"]}), "mesh_devices` "
+     "names 1 devices, ['cpu:0'], but `mesh_shape` is 'batch:2' and needs 2; name"),
+    (lambda new, c: new(learning_rate_schedule="0.1"), "be a number, or a function of"),
+    (lambda new, c: new(extra_gin_bindings=5), "be a string of gin, or a list of them"),
+    *((lambda new, c, value=value: new(attention=value), said) for value, said in [
+        (synthesizer_mtf.SyntheticAttention, "attention` is the class "
+         "SyntheticAttention, but gin binds no "),
+        ("", "attention` names '', but '' is not an attention"),
+        ([], "attention` has 0 entries, "), (["R", ""], "attention` names '', but"),
+        ("R+X", "attention` names 'R+X', but 'X' is not an attention; use one of"),
+        *((value, f'as in "R+V". Did you mean {meant}?') for value, meant in [
+            ("r+v", "R+V"), ("RV", "R+V"), ("frd", "FR+D"), ("lightconv", "LightConv"),
+            ("Linfomer", "Linformer")]),
+        ([None], "attention` names None, but None is not an attention; for T5's own"),
+        ("SelfAttention", "is not an attention; for T5's own attention give None")]),
+    (lambda new, c: new(extra_gin_bindings="encoder/synthesizer_stack.attention = 'Q'"),
+     "encoder/synthesizer_stack.attention` names 'Q', but"),
+    (lambda new, c: gin_files.parse([], ["synthesizer_stack.attention = 'R+Q'"]),
+     "synthesizer_stack.attention` names 'R+Q', but 'Q' is not"),
+    (lambda new, c: gin_files.parse(3), "files` is 3 but must be a list of strings"),
+    (lambda new, c: gin_files.parse("docs"), "files` is 'docs', which is a folder"),
+    (lambda new, c: new().train(None, 1), "mixture_or_task_name` is None but must be"),
+    (lambda new, c: new().train(c.task), "MtfModel.train needs the argument `steps`; "
+     "pass `steps=...`."),
+    (lambda new, c: new().train(c.task, step=1), "MtfModel.train has no argument "
+     "'step'. Did you mean steps?"),
+    (lambda new, c: new().train(c.task, "5"), "steps` is '5' but must be a positive i"),
+    (lambda new, c: new(model_type="lm").train(c.task, 1), "mixture_or_task_name` is "
+     "'tests_no_metrics', but 'tests_no_metrics' has inputs, and `model_type` is 'lm'"),
+    (lambda new, c: new().train(c.mixture, 1),
      "mixes 'tests_no_metrics' at a rate that depends on its number of examples"),
-    (lambda m, c: m.predict(NOWHERE, c.lines),
-     "`input_file` is '/nowhere/x', but there is no such file"),
-    (lambda m, c: m.predict(c.lines, NOWHERE),
-     "`output_file` is '/nowhere/x', but there is no folder"),
-    (lambda m, c: m.score(inputs=["a"], targets=NOWHERE),
-     "`targets` is '/nowhere/x', but there is no such file"),
-    (lambda m, c: m.score(["a", "b"], ["c", "d", "e"]),
-     "`targets` has 3 texts, which is not a multiple of the 2 of `inputs`; give"),
-    (lambda m, c: m.export(checkpoint_step=[7, 8]),
-     r"`checkpoint_step` is \[7, 8\] but must be the step of one checkpoint"),
-    (lambda m, c: m.finetune(c.task, 1, c.lines, [7]),
-     r"`pretrained_checkpoint_step` is \[7\] but must be the step of one")]
-# Wrong bindings of its training.
-BINDINGS = {
-    "DenseReluDense.dropout_rate = 10": "`DenseReluDense.dropout_rate` is .* below",
-    "mesh_train_dataset_fn.use_cached = True":
-        "`mesh_train_dataset_fn.use_cached` is True, but there is no cache of "
-        "'tests_no_metrics', which .*; bind it"}
+    (lambda new, c: new(lengths={"input": 8, "targets": 6}).train(c.task, 1),
+     "sequence_length` is {'input': 8, 'targets': 6}, without the feature 'inputs' of "
+     "'tests_no_metrics', but 'input', which"),
+    *((lambda new, c, line=line: new(extra_gin_bindings=line).train(c.task, 1), said)
+      for line, said in [
+          ("DenseReluDense.dropout_rate = 10", "DenseReluDense.dropout_rate` is 10 b"),
+          ("mesh_train_dataset_fn.use_cached = True",
+           "mesh_train_dataset_fn.use_cached` is True, but there is no cache of "
+           "'tests_no_metrics', which `mixture_or_task_name` names; bind it")]),
+    (lambda new, c: new().eval(c.task, split="dev"),
+     "split` is 'dev', but `mixture_or_task_name` is 'tests_no_metrics', which has no "
+     "such split; bind it to one of 'train'"),
+    (lambda new, c: new().eval(c.task, split="train"), "mixture_or_task_name` is "
+     "'tests_no_metrics', which has no metrics to evaluate; choose another task"),
+    (lambda new, c: new().finetune(c.task, 1, "no"), "pretrained_model_dir` is 'no', "),
+    (lambda new, c: new().finetune(c.task, 1, c.lines, [7]),
+     "pretrained_checkpoint_step` is [7] but must be the step of one"),
+    (lambda new, c: new().predict(["a"], "b"), "input_file` is ['a'] but must be the"),
+    (lambda new, c: new().predict(NOWHERE, c.lines),
+     "input_file` is '/nowhere/x', but there is no such file"),
+    (lambda new, c: new().predict(c.lines, NOWHERE),
+     "output_file` is '/nowhere/x', but there is no folder"),
+    (lambda new, c: new().predict(c.lines, f"{c.lines}.out"),
+     "model_dir` is '{folder}', where there is no checkpoint"),
+    (lambda new, c: new().score(inputs=["a"], targets=NOWHERE),
+     "targets` is '/nowhere/x', but there is no such file"),
+    (lambda new, c: new().score(["a", "b"], ["c", "d", "e"]),
+     "targets` has 3 texts, which is not a multiple of the 2 of `inputs`; give"),
+    (lambda new, c: new().export(beam_size=0), "beam_size` is 0 but must be a posit"),
+    (lambda new, c: new().export(temperature=-1), "temperature` is -1 but must be a n"),
+    (lambda new, c: new().export(checkpoint_step=[7, 8]),
+     "checkpoint_step` is [7, 8] but must be the step of one checkpoint")]
 
 
-def test_the_python_api_names_a_mistake_before_it_writes_or_needs_a_checkpoint(
+def test_python_names_a_wrong_argument_before_it_writes_or_needs_a_checkpoint(
     task, mixture, tmp_path, monkeypatch):
+  def new(lengths=None, **kwargs):
+    return synthesizer_mtf.MtfModel(**{
+        "model_dir": tmp_path, "sequence_length": lengths or LENGTHS, **kwargs})
+
   monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])
+  monkeypatch.chdir(ROOT)
   (tmp_path / "lines").write_text("one\ntwo\n")
-  before = os.listdir(tmp_path)
   case = types.SimpleNamespace(
       task=task, mixture=mixture, lines=str(tmp_path / "lines"))
   for call, said in CALLS:
     gin.clear_config()
-    with pytest.raises(ValueError, match=said):
-      call(model(tmp_path), case)
-  for binding, said in BINDINGS.items():
-    gin.clear_config()
-    with pytest.raises(checks.Error, match=said):
-      model(tmp_path, binding).train(task, 1)
-  assert os.listdir(tmp_path) == before
+    with pytest.raises(checks.Error) as error:
+      call(new, case)
+    assert said.replace("{folder}", str(tmp_path)) in str(error.value)
+    assert "\n" not in str(error.value)
+  assert os.listdir(tmp_path) == ["lines"]
+
+
+def test_tokens_of_a_batch_are_whole_sequences_of_the_lengths_that_count(tmp_path):
+  tokens = ("tokens_per_batch", 20)
+  assert synthesizer_mtf.MtfModel(
+      tmp_path, batch_size=tokens, sequence_length=LENGTHS).batch_size == 2
+  made = synthesizer_mtf.MtfModel(tmp_path, batch_size=tokens)
+  gin.parse_config("utils.run.sequence_length = {'inputs': 5, 'targets': 4}")
+  with made._settled():
+    assert made.batch_size == 4
 
 
 def test_beams_with_a_temperature_are_refused_before_a_checkpoint_is_read(tmp_path):
@@ -112,13 +177,6 @@ def test_beams_with_a_temperature_are_refused_before_a_checkpoint_is_read(tmp_pa
     model(tmp_path).predict(str(lines), str(lines), checkpoint_steps=7, **beams)
   with pytest.raises(checks.Error, match=said):
     model(tmp_path).export(checkpoint_step=7, **beams)
-
-
-def test_lengths_of_other_features_are_refused_before_a_training(tmp_path):
-  with pytest.raises(ValueError, match="`sequence_length` is .* without the feature "
-                     "'inputs' of 'synth_text_pairs', but 'input', which"):
-    model(tmp_path, lengths={"input": 8, "targets": 6}).train(
-        "synth_text_pairs", steps=1)
 
 
 def of_texts(targets, predictions):

@@ -60,11 +60,11 @@ def test_a_users_class_is_no_classifier_by_its_name(register, tmp_path):
             ("", mesh + "transformer.make_bitransformer"): {
                 "bitransformer_cls": gin.config.ConfigurableReference(
                     "MyEncoderClassifier", False)}}
-  run_checks.check_command(config, str(tmp_path))
+  run_checks.check(run_checks.of_gin("command", config, str(tmp_path)))
   config["", mesh + "transformer.make_bitransformer"]["bitransformer_cls"] = (
       gin.config.ConfigurableReference("EncoderClassifier", False))
   with pytest.raises(ValueError, match="is a classifier, but the targets"):
-    run_checks.check_command(config, str(tmp_path))
+    run_checks.check(run_checks.of_gin("command", config, str(tmp_path)))
 
 
 def test_a_users_stack_is_not_ours_by_its_name(register):
@@ -102,6 +102,10 @@ def test_an_empty_last_line_is_no_single_target_for_all_inputs(tmp_path):
     scored(str(tmp_path / "two"), str(tmp_path / "one_empty"))
 
 
+def evaluated():
+  return run_checks.evaluated(run_checks.of_gin("command", gin_internals.bindings()))
+
+
 def test_an_evaluation_without_a_split_is_told_that_it_reads_that_of_the_training(
     log, monkeypatch, tmp_path):
   files = ["/a/b.tsv", "/a/c-*.tsv", "/a/d.tsv", "/a/e.tsv"]
@@ -115,14 +119,13 @@ def test_an_evaluation_without_a_split_is_told_that_it_reads_that_of_the_trainin
     log.clear()
     if split:
       gin_files.bind({"utils.run.dataset_split": split})
-    assert run_checks.evaluated(gin_internals.bindings()) == {
+    assert evaluated() == {
         "synth_text_pairs": words, "": words}
     assert ("`utils.run.dataset_split` is not bound" in log.text) == told
   gin_files.bind({"MIXTURE_NAME/gin.macro.value": "synth_glue"})
-  found = run_checks.evaluated(gin_internals.bindings())
-  assert found["synth_glue_cola"] == "test" == found[""]
+  assert evaluated()["synth_glue_cola"] == "test" == evaluated()[""]
   gin_files.bind({"utils.run.mode": "train"})
-  assert not run_checks.evaluated(gin_internals.bindings())
+  assert not evaluated()
 
 
 def test_steps_count_from_the_checkpoint_that_training_goes_back_to(tmp_path):

@@ -540,7 +540,9 @@ def test_python_gives_the_answers_that_the_bindings_of_the_model_ask_for(
     seen.append((answers.bound(), gin_files.bound("infer_model.decode_fn", None)))
 
   replace(monkeypatch, "predict", predict)
-  (tmp_path / "lines").write_text("one\n")
+  for name, text in (("lines", "one\n"), ("operative_config.gin", ""),
+                     ("model.ckpt-7.index", "")):
+    (tmp_path / name).write_text(text)
   gin_files.parse(["models/laptop.gin"], ["num_layers = 1"])
   for bindings in (["synthesizer_answers.number = 2"], []):
     model(tmp_path, *bindings).predict(str(tmp_path / "lines"), str(tmp_path / "out"))

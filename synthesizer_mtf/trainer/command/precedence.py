@@ -10,7 +10,6 @@ If what a person has bound changes the shapes of the folder's variables, it rais
 from collections.abc import Iterable
 from collections.abc import Sequence
 import functools
-import inspect
 import os
 from typing import Any
 from typing import NamedTuple
@@ -35,7 +34,7 @@ ATTENTION = stack.SELECTOR, "attention"
 _TASK = "t5.models.mesh_transformer.get_vocabulary.mixture_or_task_name"
 _VOCABULARY = "synthesizer_mtf.tasks.vocabulary.sentencepiece_model"
 # A task with the vocabulary that all our tasks of text share.
-_OF_TEXT = "synth_text_pairs"
+_TEXT_PAIRS = "synth_text_pairs"
 
 # What a record says of its own training only: its start, its evaluations and its seed,
 # and the arguments of the object that trained.
@@ -62,8 +61,8 @@ _SHAPES = {
     "share_kv", "share_layers", "share_query", "shared_embedding",
     "shared_embedding_and_softmax_weights", "shared_kv", "tile_length", "use_bias",
     "vocab_divisor", "weights", "width"}
-# These count in the attentions of this package alone, where None is T5's macro.
-_LENGTH, _OF_MACROS = "max_length", {"num_heads", "key_value_size"}
+_LENGTH = "max_length"  # It decides shapes in the attentions of this package alone.
+_BY_MACROS = {"num_heads", "key_value_size"}  # None is T5's macro there.
 
 _Key = tuple[str, str]  # A selector and a parameter.
 _Scopes = dict[_Key, dict[str, Any]]  # Values by scope.
@@ -100,8 +99,7 @@ def settle(folders: Sequence[Folder], extra: str | Sequence[str] | None = None,
     ValueError: what is bound would change the shapes of the variables that are
       restored.
   """
-  lines = [extra] if isinstance(extra, str) else [*(extra or ())]
-  _bind_extra(lines)
+  _bind_extra(extra)
   if attention is not None:
     _bind_everywhere({"": attention})
   chosen, earlier = by_parameter(gin_origins.chosen()), {}
@@ -114,15 +112,12 @@ def settle(folders: Sequence[Folder], extra: str | Sequence[str] | None = None,
         earlier[key] = {**scopes, **earlier.get(key, {})}
   for folder in folders:
     find_vocabulary(folder.path)
-  gin_macros.check_read(gin_names.given([], lines, "extra_gin_bindings"))
+  gin_macros.check_read(_given(extra))
 
 
 def check_attentions(extra: str | Sequence[str] | None) -> None:
   """Raises a ValueError if `extra`, as in `settle`, or gin names no attention."""
-  lines = [extra] if isinstance(extra, str) else [*(extra or ())]
-  given = [(each.scope, each.value)
-           for _, each in gin_names.given([], lines, "extra_gin_bindings")
-           if (gin_names.full_name(each.selector), each.arg_name) == ATTENTION]
+  given = [(binding.scope, binding.value) for binding in _attentions(extra)]
   for scope, value in (*stack.choices().items(), *given):
     if value is not None:
       notation.check_choice(gin_files.parameter(
@@ -144,16 +139,29 @@ def check_named(model_dir: str) -> None:
         "folder.")
 
 
-def _bind_extra(lines):
+def _lines(extra):
+  return [extra] if isinstance(extra, str) else [*(extra or ())]
+
+
+def _given(extra):
+  """The pairs ("extra_gin_bindings", binding of gin's parser) of such a text."""
+  return [*gin_names.given([], _lines(extra), "extra_gin_bindings")]
+
+
+def _attentions(extra):
+  return [binding for _, binding in _given(extra) if (
+      gin_names.full_name(binding.selector), binding.arg_name) == ATTENTION]
+
+
+def _bind_extra(extra):
   """Binds `extra_gin_bindings`, whose attention holds in all scopes, as an argument."""
   with gin.unlock_config():
-    gin.parse_config("\n".join(lines))
-  attentions = {
-      each.scope: gin_internals.bindings()[each.scope, stack.SELECTOR]["attention"]
-      for _, each in gin_names.given([], lines, "extra_gin_bindings")
-      if (gin_names.full_name(each.selector), each.arg_name) == ATTENTION}
-  if attentions:
-    _bind_everywhere(attentions)
+    gin.parse_config("\n".join(_lines(extra)))
+  scopes = [binding.scope for binding in _attentions(extra)]
+  if scopes:
+    _bind_everywhere({
+        scope: gin_internals.bindings()[scope, stack.SELECTOR]["attention"]
+        for scope in scopes})
 
 
 def _bind_everywhere(attentions):
@@ -180,10 +188,10 @@ def _read(path):
 
 def by_parameter(bindings: Iterable[gin_origins.Binding]) -> _Scopes:
   """Returns the values of bindings, by parameter and then by scope."""
-  found: _Scopes = {}
-  for each in bindings:
-    found.setdefault(each.key, {})[each.scope] = each.value
-  return found
+  values: _Scopes = {}
+  for binding in bindings:
+    values.setdefault(binding.key, {})[binding.scope] = binding.value
+  return values
 
 
 def _among(binding, values):
@@ -207,44 +215,34 @@ def _take(folder, recorded, chosen, earlier):
   own = by_parameter(gin_origins.bindings(recorded))
   files, gives, others = gin_origins.unchosen(), set(), []
   new: dict[tuple[str, str, str], Any] = {}
-  for each in gin_origins.bindings(recorded):
-    is_chosen, value = _among(each, chosen)
-    was_bound, old = _among(each, before)
-    default = _default(each)
+  for binding in gin_origins.bindings(recorded):
+    is_chosen, value = _among(binding, chosen)
+    was_bound, old = _among(binding, before)
+    default = gin_internals.default(binding.selector, binding.name, object())
     if is_chosen:
-      if repr(value) != repr(each.value) and each.value != default:
-        others.append(f"`{_name(each)}` is {_shown(value)}, which is bound, and not "
-                      f"{_shown(each.value)}")
+      if repr(value) != repr(binding.value) and binding.value != default:
+        others.append(f"`{_name(binding)}` is {_shown(value)}, which is bound, and not "
+                      f"{_shown(binding.value)}")
       continue
     is_default = not was_bound and all(
-        other == default for other in own[each.key].values())
-    if each.key == _EVALUATION_SEED or _among(each, earlier)[0] or is_default:
+        other == default for other in own[binding.key].values())
+    if binding.key == _EVALUATION_SEED or _among(binding, earlier)[0] or is_default:
       continue
-    new[each[:3]] = each.value
-    if repr(each.value) == repr(old if was_bound else default):
+    new[binding[:3]] = binding.value
+    if repr(binding.value) == repr(old if was_bound else default):
       continue
-    if each.selector not in _SELDOM_READ or each.name in _READ:
-      gives.add(_name(each))
-    if file := files.get(each[:3]):
-      others.append(f"`{_name(each)}` is {_shown(each.value)}, and not {_shown(old)} "
-                    f"as in {file}")
+    if binding.selector not in _SELDOM_READ or binding.name in _READ:
+      gives.add(_name(binding))
+    if file := files.get(binding[:3]):
+      others.append(f"`{_name(binding)}` is {_shown(binding.value)}, and not "
+                    f"{_shown(old)} as in {file}")
   with gin.unlock_config():
     for key, value in new.items():
       gin.bind_parameter(key, value)
   if gives or others:
     logging.info("%s gives %s%s.", folder.record,
                  ", ".join(sorted(gives)) or "nothing new",
-                 "".join(f"; {each}" for each in dict.fromkeys(others)))
-
-
-def _default(binding):
-  """The default of a parameter of gin; a new object if it has none."""
-  function = gin_internals.registry()[binding.selector].wrapped
-  try:
-    found = inspect.signature(function).parameters.get(binding.name)
-  except (TypeError, ValueError):
-    found = None
-  return object() if found is None or found.default is found.empty else found.default
+                 "".join(f"; {difference}" for difference in dict.fromkeys(others)))
 
 
 def _name(binding):
@@ -262,13 +260,15 @@ def _check_shapes(folder, recorded, chosen, by_argument):
   """Raises if bindings change the shapes of the variables that a folder gives."""
   now = gin_internals.bindings()
   wrong = {}
-  for each in gin_origins.bindings(recorded):
-    is_chosen, value = _among(each, chosen)
-    if is_chosen and repr(value) != repr(each.value) and (
-        _decides_shapes(each, folder.restores)):
-      wanted, has = _resolved(value, now), _resolved(each.value, recorded)
-      if _differ(each, wanted, has):
-        name = "attention" if by_argument and each.key == ATTENTION else _name(each)
+  for binding in gin_origins.bindings(recorded):
+    is_chosen, value = _among(binding, chosen)
+    if is_chosen and repr(value) != repr(binding.value) and (
+        _decides_shapes(binding, folder.restores)):
+      wanted, has = (gin_internals.resolved(now, value),
+                     gin_internals.resolved(recorded, binding.value))
+      if _differ(binding, wanted, has):
+        is_argument = by_argument and binding.key == ATTENTION
+        name = "attention" if is_argument else _name(binding)
         wrong[name] = f"`{name}` is {wanted!r}, but {has!r} there"
   if wrong:
     raise checks.Error(
@@ -309,7 +309,7 @@ def _decides_shapes(binding, restores):
 
 
 def _differ(binding, wanted, has):
-  if binding.name in _OF_MACROS and None in (wanted, has):
+  if binding.name in _BY_MACROS and None in (wanted, has):
     return False
   if binding.key == ATTENTION:
     wanted, has = (sorted({*map(repr, value)}) if isinstance(value, (list, tuple)) and
@@ -317,15 +317,6 @@ def _differ(binding, wanted, has):
     wanted, has = ([repr(value)] if isinstance(value, str) else value
                    for value in (wanted, has))
   return repr(wanted) != repr(has)
-
-
-def _resolved(value, config):
-  """The value of a macro in a configuration; other values as they are."""
-  if isinstance(value, gin.config.ConfigurableReference) and (
-      value.configurable.selector == gin_origins.MACRO[0]):
-    name = value.scoped_selector.rpartition("/")[0]
-    return config.get((name, "gin.macro"), {}).get("value", value)
-  return value
 
 
 def find_vocabulary(folder: str) -> bool:
@@ -346,7 +337,7 @@ def find_vocabulary(folder: str) -> bool:
     gin_files.bind({_VOCABULARY: path})
   if gin_files.bound("%MIXTURE_NAME", None) is None and (
       gin_files.bound(_TASK, None) is None):
-    gin_files.bind({_TASK: _OF_TEXT})
+    gin_files.bind({_TASK: _TEXT_PAIRS})
   return True
 
 
@@ -362,7 +353,6 @@ def reading_nothing_again(read: Any) -> Any:
 
 def lines_of_dtypes(extra: str | Sequence[str] | None) -> list[str]:
   """Returns the bindings of `extra` that T5's own bindings of dtypes replace."""
-  lines = [extra] if isinstance(extra, str) else [*(extra or ())]
-  return [f"{_DTYPES}.{each.arg_name} = {each.value!r}"
-          for _, each in gin_names.given([], lines, "extra_gin_bindings")
-          if gin_names.full_name(each.selector) == _DTYPES]
+  return [f"{_DTYPES}.{binding.arg_name} = {binding.value!r}"
+          for _, binding in _given(extra)
+          if gin_names.full_name(binding.selector) == _DTYPES]

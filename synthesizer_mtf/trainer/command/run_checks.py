@@ -5,6 +5,7 @@ function of a `Run`. value_checks.py has the checks of single values.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import inspect
 import re
 from typing import Any
@@ -71,6 +72,17 @@ class Run(NamedTuple):
     return default if is_reference(value) else value
 
   @property
+  def features(self) -> Mapping[str, seqio.Feature]:
+    """The output features of the task; none of an unknown one."""
+    return (seqio.get_mixture_or_task(self.task).output_features
+            if data_checks.is_known(self.task) else {})
+
+  @property
+  def reads_text(self) -> bool:
+    """Whether it trains on a task, or evaluates its outputs."""
+    return self.mode in ("train", "eval") and data_checks.is_known(self.task)
+
+  @property
   def split(self) -> Any:
     return self.get("dataset_split", "train")
 
@@ -79,7 +91,7 @@ class Run(NamedTuple):
     return self.get("model_type", "bitransformer")
 
 
-def _of_gin(when, config, model_dir=""):
+def of_gin(when: str, config: gin_internals.Config, model_dir: str = "") -> Run:
   """The `Run` that gin describes."""
   values = parameters(config, "utils.run")
   mode = "train" if is_reference(values.get("mode")) else values.get("mode", "train")
@@ -255,7 +267,7 @@ def _is_classifier(config):
 
 
 def _classifier_has_classes(run):
-  features = _features(run)
+  features = run.features
   if "targets" in features and _is_classifier(run.config) and (
       "inputs" not in features or
       features["targets"].vocabulary == features["inputs"].vocabulary):
@@ -265,56 +277,23 @@ def _classifier_has_classes(run):
         "classes, whose name ends in _encoder.")
 
 
-def _task_exists(run):
+def _has_task(run):
   if run.task == "":  # The launcher has checked others.
     data_checks.check_task(run.task)
 
 
-def _features(run):
-  """The output features of the task; none of an unknown one."""
-  return (seqio.get_mixture_or_task(run.task).output_features
-          if data_checks.is_known(run.task) else {})
+def _has_texts(run):
+  if not is_reference(run.values.get("model_type")):
+    data_checks.check_features(run.task, run.model_type, run.mode)
 
 
 def _texts_have_one_vocabulary(run):
   vocabulary = run.vocabulary
   if run.when == "command":
-    vocabulary = tuple(feature.vocabulary for name, feature in _features(run).items()
+    vocabulary = tuple(feature.vocabulary for name, feature in run.features.items()
                        if name in ("inputs", "targets"))
   if run.texts[1] is not None and vocabulary:
     data_checks.check_one_vocabulary(vocabulary, checks.called("targets_filename"))
-
-
-def _has_vocabularies(run):
-  data_checks.check_vocabularies(run.task, _features(run))
-
-
-def _features_have_lengths(run):
-  if features := _features(run):
-    data_checks.check_lengths(run.get("sequence_length"), run.task, features)
-
-
-def _has_its_cache(run):
-  data_checks.check_cached(run.task)
-
-
-def _has_rates(run):
-  data_checks.check_rates(run.task)
-
-
-def _has_split(run):
-  data_checks.check_split(run.task, run.split)
-
-
-def _has_features(run):
-  if not is_reference(run.values.get("model_type")):
-    data_checks.check_features(run.task, run.model_type, run.mode)
-
-
-def _has_metrics(run):
-  """Metrics exist, and those that will be computed take what the evaluation gives."""
-  data_checks.check_metrics(
-      run.task, {"eval": "predictions", "score_eval": "scores"}.get(run.mode))
 
 
 def _trains_further(run):
@@ -409,16 +388,6 @@ def _has_lines(run):
     file_checks.check_output("output_filename", files.get("output_filename"))
 
 
-def _has_pairs(run):
-  file_checks.check_pairs("tsv_dataset_fn.filename", resolved(
-      run.config, run.config.get(("", data_checks.TSV), {}).get("filename")))
-
-
-def _writes_scores(run):
-  folder = parameters(run.config, "utils.eval_model").get("eval_summary_dir")
-  file_checks.check_output("--model_dir", folder or run.model_dir, folder=True)
-
-
 def _texts_fit(run):
   """Each input has as many targets, and the model is no classifier."""
   inputs, targets = run.texts
@@ -453,25 +422,15 @@ def _counts(name, texts):
   return file_checks.check_lines(name, texts), len(utils.get_inputs_from_file(texts))
 
 
-def _writes_export(run):
-  file_checks.check_output(
-      "utils.run.export_path", run.values.get("export_path"), folder=True)
-
-
-def _uses_answers(run):
-  answers.warn_of_unused(run.mode)
-
-
 _NEW = {"new"}
 _TRAINS = {"train", "train_tsv", "train_others"}
 _EVALUATES = {"eval", "score_eval"}
 _SCORES = {"score_from_dataset"}
 _READS_TASK = {"train", "perplexity_eval", *_EVALUATES, *_SCORES}
-_EXPORTS = {"export", "export_infer", "export_score"}
 _RUNS = {*value_checks.MODES, *_TRAINS}
 
 # Columns: when it is looked at, in which modes, and the check. In this order.
-ROWS: list[tuple[str, set[str], Callable[[Run], None]]] = [
+ROWS: list[tuple[str, set[str], Callable[[Run], Any]]] = [
     ("gin", _TRAINS, _trains_on_its_split),
     ("gin method new", _RUNS | _NEW, _devices_fit_mesh),
     ("gin", _RUNS, _classes_have_a_classifier),
@@ -480,31 +439,41 @@ ROWS: list[tuple[str, set[str], Callable[[Run], None]]] = [
     ("command", {"train"}, _has_own_task),
     ("command", _TRAINS, _has_model),
     ("command", _RUNS - _EVALUATES, _has_lengths),
-    ("command", _READS_TASK, _task_exists),
-    ("command", _RUNS, _has_vocabularies),
+    ("command", _READS_TASK, _has_task),
+    ("command", _RUNS, lambda run: data_checks.check_vocabularies(
+        run.task, run.features)),
     ("command method", {"score_from_strings"}, _texts_have_one_vocabulary),
-    ("command method", _RUNS, _features_have_lengths),
+    ("command method", _RUNS, lambda run: data_checks.check_lengths(
+        run.get("sequence_length"), run.task, run.features)),
     ("command method", _RUNS, _classifier_has_classes),
-    ("command method", {"train"}, _has_its_cache),
+    ("command method", {"train"}, lambda run: data_checks.check_cached(run.task)),
     ("command method new", _RUNS | _NEW, _sizes_fit_mesh),
     ("command method", _RUNS, _outer_batches_fit),
     ("command method", _RUNS, _gpus_exist),
     ("command", _TRAINS, _trains_further),
     ("command", _RUNS - _TRAINS, _steps_exist),
     ("command method", _EVALUATES | _SCORES, _reads_unpacked_rows),
-    ("command method", _READS_TASK - {"train"}, _has_split),
-    ("command method", _READS_TASK, _has_features),
-    ("command method", _RUNS, _has_metrics),
-    ("command method", {"train"}, _has_rates),
-    ("command", _EVALUATES, _writes_scores),
+    ("command method", _READS_TASK - {"train"}, lambda run: data_checks.check_split(
+        run.task, run.split)),
+    ("command method", _RUNS, lambda run: data_checks.check_metrics(run.task, {
+        "eval": "predictions", "score_eval": "scores"}.get(run.mode))),
+    ("command method", _READS_TASK, _has_texts),
+    ("command method", {"train"}, lambda run: data_checks.check_rates(run.task)),
+    ("command", _EVALUATES, lambda run: file_checks.check_output(
+        "--model_dir", parameters(run.config, "utils.eval_model").get(
+            "eval_summary_dir") or run.model_dir, folder=True)),
     ("command method", {"eval", "infer", "export_infer", "export"},
      _beams_have_no_temperature),
-    ("command", _RUNS, _uses_answers),
+    ("command", _RUNS, lambda run: answers.warn_of_unused(run.mode)),
     ("command", {"infer"}, _decodes_no_task),
-    ("command", {"train_tsv"}, _has_pairs),
     ("command", {"infer"}, _has_lines),
+    ("command", {"train_tsv"}, lambda run: file_checks.check_pairs(
+        "tsv_dataset_fn.filename", resolved(run.config, run.config.get(
+            ("", data_checks.TSV), {}).get("filename")))),
     ("command method", {"score_from_strings"}, _texts_fit),
-    ("command", _EXPORTS, _writes_export),
+    ("command", {"export", "export_infer", "export_score"}, lambda run:
+     file_checks.check_output("utils.run.export_path", run.values.get("export_path"),
+                              folder=True)),
 ]
 
 
@@ -519,35 +488,15 @@ def check(run: Run) -> None:
 def check_gin(config: gin_internals.Config) -> None:
   """Raises a ValueError for the first wrong parameter."""
   value_checks.check(config)
-  check(_of_gin("gin", config))
+  check(of_gin("gin", config))
 
 
-def check_command(config: gin_internals.Config, model_dir: str) -> None:
-  """Checks what `utils.run` needs, but not tools that only read gin.
-
-  Raises:
-    ValueError: a parameter is missing or wrong, or there is no checkpoint.
-  """
-  check(_of_gin("command", config, model_dir))
-
-
-def task_and_split(config: gin_internals.Config) -> tuple[str, str] | None:
-  """The task or mixture that a run trains on, or whose outputs it evaluates, and where.
-
-  None without a task, and in other modes.
-  """
-  run = _of_gin("command", config)
-  known = run.mode in ("train", "eval") and data_checks.is_known(run.task)
-  return (run.task, run.split) if known else None
-
-
-def evaluated(config: gin_internals.Config) -> dict[str, str]:
+def evaluated(run: Run) -> dict[str, str]:
   """What a run evaluates, as `data_checks.read_by`; nothing in other modes.
 
   Without a split, the log warns that Mesh TensorFlow takes that of the training.
   """
-  run = _of_gin("command", config)
-  if run.mode == "train" or run.mode not in _READS_TASK or is_reference(
+  if run.mode not in _READS_TASK - {"train"} or is_reference(
       run.values.get("dataset_split")):
     return {}
   if "dataset_split" not in run.values:

@@ -42,16 +42,8 @@ _MODEL_TYPES = ("bitransformer", "lm", "delimited_lm", "aligned", "bi_teacher_st
                 "bi_student_teacher")
 _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
             "tokens_per_replica")
-
-
-def _must(fits: Callable[[Any], bool], needed: str,
-          remedy: str = "change it") -> Check:
-  """A row's check: "`name` is value but must `needed`; `remedy`."."""
-  return lambda name, value: checks.require(fits(value), name, value, needed, remedy)
-
-
-def _must_convert(convert: Callable[[Any], Any], needed: str, remedy: str) -> Check:
-  """The check that a function of Mesh TensorFlow or TensorFlow can read the value."""
+def _is_read_by(convert: Callable[[Any], Any]) -> Callable[[Any], bool]:
+  """Whether a function of Mesh TensorFlow or TensorFlow can read a value."""
   def fits(value):
     try:
       convert(value)
@@ -59,11 +51,15 @@ def _must_convert(convert: Callable[[Any], Any], needed: str, remedy: str) -> Ch
       return False
     return True
 
-  return _must(fits, needed, remedy)
+  return fits
 
 
-def _is_list(value: Any, kind: type) -> bool:
-  return isinstance(value, (list, tuple)) and all(isinstance(x, kind) for x in value)
+def _is_text(value: Any) -> bool:
+  return bool(value) and isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+  return isinstance(value, (list, tuple)) and all(isinstance(x, str) for x in value)
 
 
 def _is_whole(value: Any) -> bool:
@@ -71,6 +67,7 @@ def _is_whole(value: Any) -> bool:
   return is_reference(value) or checks.is_whole(value)
 
 
+_must = checks.requirement
 POSITIVE: Check = checks.check_whole
 FROM_0: Check = functools.partial(checks.check_whole, least=0)
 NOT_NEGATIVE: Check = checks.check_not_negative
@@ -85,10 +82,8 @@ _MODE = _must(lambda value: value in MODES, f"be one of {', '.join(MODES)}")
 _FUNCTION = _must(
     lambda value: callable(value) or not isinstance(value, (str, int, float)),
     "be a function or a class", "name it with an @, as the gin files of T5 do")
-_PATH = _must(lambda value: bool(value) and isinstance(value, str), "be a path",
-              "write it in quotes, as 'DIR/model.ckpt-1000'")
-_NAME = _must(lambda value: bool(value) and isinstance(value, str), "be a name",
-              "write it as a string, such as 'validation'")
+_PATH = _must(_is_text, "be a path", "write it in quotes, as 'DIR/model.ckpt-1000'")
+_NAME = _must(_is_text, "be a name", "write it as a string, such as 'validation'")
 _TPU = _must(lambda value: isinstance(value, str),
              "be the name or the address of a TPU, or None")
 _ONE_STEP = _must(lambda value: checks.is_whole(value, -1),
@@ -98,18 +93,17 @@ _STEPS = _must(
         checks.is_whole(step, -1)
         for step in (value if isinstance(value, (list, tuple)) else [value])),
     "be the step of a checkpoint, a list of steps, -1 for the last or 'all'")
-_DEVICES = _must(lambda value: _is_list(value, str), "be a list of names",
-                 "write it as ['cpu:0']")
-_BINDINGS = _must(lambda value: isinstance(value, str) or _is_list(value, str),
+_DEVICES = _must(_are_texts, "be a list of names", "write it as ['cpu:0']")
+_BINDINGS = _must(lambda value: isinstance(value, str) or _are_texts(value),
                   "be a string of gin, or a list of them",
                   "write it as ['num_layers = 2']")
-_DTYPE = _must_convert(tf.as_dtype, "name a type of numbers",
-                       "write it as 'float32' or 'bfloat16'")
-_MESH = _must_convert(mtf.convert_to_shape, "name mesh dimensions and their sizes",
-                      "write it as 'model:2,batch:4'")
-_LAYOUT = _must_convert(
-    mtf.convert_to_layout_rules, "be pairs of a tensor dimension and a mesh dimension",
-    "write it as 'batch:batch,heads:model'")
+_DTYPE = _must(_is_read_by(tf.as_dtype), "name a type of numbers",
+               "write it as 'float32' or 'bfloat16'")
+_MESH = _must(_is_read_by(mtf.convert_to_shape), "name mesh dimensions and their sizes",
+              "write it as 'model:2,batch:4'")
+_LAYOUT = _must(_is_read_by(mtf.convert_to_layout_rules),
+                "be pairs of a tensor dimension and a mesh dimension",
+                "write it as 'batch:batch,heads:model'")
 _BATCH = _must(
     lambda value: checks.is_whole(value) or (
         isinstance(value, (list, tuple)) and len(value) == 2 and
@@ -234,7 +228,7 @@ def _check_keywords(name, cls, given):
 def path(name: str, value: Any) -> str:
   """Returns a path as a string, which may be a `pathlib.Path`."""
   text = os.fspath(value) if isinstance(value, os.PathLike) else value
-  checks.require(bool(text) and isinstance(text, str), name, value, "be a path",
+  checks.require(_is_text(text), name, value, "be a path",
                  "write it as a string, or as a pathlib.Path")
   return text
 
@@ -253,7 +247,7 @@ def _texts(name, value):
   """Texts to score, or the path of a file of them."""
   if not isinstance(value, (list, tuple)):
     return _input(name, value)
-  return checks.require(_is_list(value, str), name, value,
+  return checks.require(_are_texts(value), name, value,
                         "be a list of texts, or the path of a file of lines")
 
 
@@ -390,7 +384,7 @@ def check(config: gin_internals.Config) -> None:
       if selector == "gin.macro":
         _check_macro(scope, value)
       elif _package(selector) in _PACKAGES:
-        _row(f"{selector}.{key}", _default(selector, key))(
+        _row(f"{selector}.{key}", gin_internals.default(selector, key))(
             f"{scope + '/' if scope else ''}{_shown(selector)}.{key}", value)
 
 
@@ -409,20 +403,9 @@ def _row(parameter, default):
       functools.partial(_check_kind, default))
 
 
-def _function(selector):
-  return getattr(gin_internals.registry().get(selector), "wrapped", None)
-
-
 def _package(selector):
-  return str(getattr(_function(selector), "__module__", "")).partition(".")[0]
-
-
-def _default(selector, parameter):
-  """The default of a parameter, or None."""
-  try:
-    return inspect.signature(_function(selector)).parameters[parameter].default
-  except (KeyError, TypeError, ValueError):
-    return None
+  function = getattr(gin_internals.registry().get(selector), "wrapped", None)
+  return str(getattr(function, "__module__", "")).partition(".")[0]
 
 
 def _shown(selector):

@@ -1,6 +1,8 @@
 """Checks that a task exists, and has the vocabularies, split and metrics of a run.
 
 Without the split or metrics, T5 evaluates nothing and only writes a line to the log.
+Everywhere `name` is the name of a task or a mixture; only `check_task` minds if there
+is none of this name.
 """
 
 from collections.abc import Mapping
@@ -63,8 +65,8 @@ def check_vocabularies(name: str, features: Mapping[str, seqio.Feature],
   """Raises a ValueError if a vocabulary cannot be read, as without a network.
 
   Args:
-    name: a task or mixture.
-    features: its features.
+    name: the task, whose features are the next argument.
+    features: by their names.
     what: the name of the parameter or flag that names the task.
   """
   for feature in features.values():
@@ -83,15 +85,9 @@ def check_vocabularies(name: str, features: Mapping[str, seqio.Feature],
 
 
 def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
-  """Raises a ValueError if a feature of the task has no length.
-
-  Args:
-    lengths: as `utils.run.sequence_length`.
-    task: the name of the task or mixture.
-    features: its features.
-  """
+  """Raises a ValueError if `utils.run.sequence_length` lacks a feature of the task."""
   parameter = checks.called("utils.run.sequence_length")
-  if not isinstance(lengths, Mapping):
+  if not features or not isinstance(lengths, Mapping):
     return
   missing = [key for key in features if key not in lengths]
   unknown = [key for key in lengths if key not in features]
@@ -110,12 +106,7 @@ def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
 
 
 def check_split(name: str, split: str) -> None:
-  """Raises a ValueError if no task of the mixture has the split.
-
-  Args:
-    name: a task or mixture; seqio reports unknown names.
-    split: the name of a split.
-  """
+  """Raises a ValueError if no task of the mixture has the split."""
   tasks = _tasks(name)
   if not tasks or any(split in task.splits for task in tasks):
     return
@@ -130,10 +121,6 @@ def check_split(name: str, split: str) -> None:
 
 def read_by(name: str, split: str) -> dict[str, str]:
   """What an evaluation reads, in words, such as "validation of dev.tsv", by task.
-
-  Args:
-    name: a task or mixture; there is nothing to say of unknown names.
-    split: the name of a split.
 
   Returns:
     a dict from the tasks, and from "" for all of them together. Only our own sources
@@ -156,7 +143,7 @@ def check_metrics(name: str, given: str | None) -> None:
   evaluation instead of at its end.
 
   Args:
-    name: a task or mixture; seqio reports unknown names.
+    name: the task or mixture.
     given: what the evaluation gives to metrics, "predictions" or "scores"; None if no
       metrics will be computed.
   """
@@ -215,10 +202,8 @@ def _check_needs(metric, given, task):
 def check_features(name: str, model_type: str, mode: str) -> None:
   """Raises a ValueError unless a task has the texts that a model reads in a mode.
 
-  Args:
-    name: a task or mixture; seqio reports unknown names.
-    model_type: as in `utils.run`.
-    mode: as in `utils.run`. Mesh TensorFlow scores the inputs of "lm", too.
+  `model_type` and `mode` are those of `utils.run`. Mesh TensorFlow scores the inputs of
+  "lm", too.
   """
   for task in _tasks(name):
     what = f"`{checks.called(_TASK)}` is {name!r}, but {task.name!r} has"
@@ -270,9 +255,6 @@ def check_cached(name: str) -> None:
   """Raises a ValueError if gin asks T5 to train on a cache, but a task has none.
 
   An operative_config.gin often asks for a cache that only its author had.
-
-  Args:
-    name: a task or mixture; seqio reports unknown names.
   """
   if not gin_files.bound(_CACHED, False):
     return
@@ -285,11 +267,7 @@ def check_cached(name: str) -> None:
 
 
 def check_rates(name: str) -> None:
-  """Raises a ValueError if the rates of a mixture need a number that nobody knows.
-
-  Args:
-    name: a task or mixture; seqio reports unknown names.
-  """
+  """Raises a ValueError if the rates of a mixture need a number that nobody knows."""
   mixture = seqio.get_mixture_or_task(name) if is_known(name) else None
   if not isinstance(mixture, seqio.Mixture):
     return
