@@ -2,22 +2,16 @@
 
 import dataclasses
 import functools
-import sys
 import types
 
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
-from support import decoding
-from support import hugging_face
 from support import sessions
 from synthesizer_mtf.attention import notation
 from synthesizer_mtf.tools.benchmark import attentions
-from synthesizer_mtf.tools.benchmark import baselines
 from synthesizer_mtf.tools.benchmark import breakdown
-from synthesizer_mtf.tools.benchmark import exported
 from synthesizer_mtf.tools.benchmark import model
-import transformers
 
 CONFIG = model.Configuration(
     inputs=12, targets=6, batch=2, decode_batch=3, num_layers=1, d_model=8, num_heads=2,
@@ -127,13 +121,10 @@ def test_strides_of_the_sparse_rows_balance_the_two_parts_of_their_cost():
 
 def test_each_row_is_there_in_each_precision(monkeypatch):
   rows = attentions.in_precisions(
-      [attentions.find_row("V"), *baselines.rows(sys.executable, ["decode"])],
+      [attentions.find_row("V"), attentions.Row("X in int8", "x", precision="int8")],
       ["float32", "bfloat16"])
   assert [(row.name, row.precision) for row in rows] == [
-      ("V", "float32"), ("V in bfloat16", "bfloat16"),
-      ("PyTorch", "float32"), ("PyTorch in bfloat16", "bfloat16"),
-      ("CTranslate2", "float32"), ("CTranslate2 in bfloat16", "bfloat16"),
-      ("CTranslate2 in int8", "int8")]
+      ("V", "float32"), ("V in bfloat16", "bfloat16"), ("X in int8", "int8")]
   assert attentions.find_row("V in bfloat16").bindings(9, 5) == rows[0].bindings(9, 5)
   monkeypatch.setattr(attentions.mixed_precision, "has_products", lambda: False)
   assert rows[0].obstacle(9, 5) is None
@@ -193,27 +184,3 @@ def test_simultaneous_operations_share_their_time_and_pauses_are_rest():
       "feed-forward": 4e-6 / 3 + 1e-6 + 2e-6,
       "cross-attention": 5e-6, "rest": 8e-6,
       "embedding": 0, "logits and loss": 0, "optimizer": 0})
-
-
-@pytest.mark.slow
-def test_baselines_decode_with_v_from_a_hugging_face_folder():
-  folder = exported.folder(CONFIG)
-  flax = hugging_face.Flax(folder)
-  tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-  assert tokenizer.convert_ids_to_tokens([0, 1, 2, 3, 63]) == [
-      "<pad>", "</s>", "<unk>", "p3", "p63"]
-  program = model.build(
-      attentions.find_row("V"), dataclasses.replace(CONFIG, relative_bias=True),
-      "decode")
-  ids, full = program.run(), 1  # The first example ends in padding.
-  program.close()
-  inputs = np.random.RandomState(0).randint(2, 64, (3, 12))
-  decoding.check_greedy(
-      ids[full:], _best_after(flax, inputs[full:], ids[full:]))
-
-
-def _best_after(flax, inputs, ids):
-  """The best token except the end at each position, given the tokens before it."""
-  logits = np.array(flax.logits(inputs, ids)[0])
-  logits[..., 1] = -np.inf
-  return logits.argmax(-1)

@@ -6,8 +6,6 @@ import dataclasses
 import io
 import itertools
 import json
-import sys
-import time
 import types
 
 from matplotlib import pyplot as plt
@@ -16,7 +14,6 @@ from support import processes
 from support import tables
 from synthesizer_mtf.tools.benchmark import __main__ as benchmark
 from synthesizer_mtf.tools.benchmark import attentions
-from synthesizer_mtf.tools.benchmark import baselines
 from synthesizer_mtf.tools.benchmark import breakdown
 from synthesizer_mtf.tools.benchmark import measuring
 from synthesizer_mtf.tools.benchmark import model
@@ -299,83 +296,10 @@ def test_the_command_measures_and_traces_real_programs(tmp_path):
     assert row["bare_products_seconds"] > 0
 
 
-# Other programs
-
-
-BASELINE = """
-import json, sys
-name, measure, precision, sizes = sys.argv[1:]
-if name == "CTranslate2":
-  print(json.dumps({"obstacle": "has no package ctranslate2"}))
-  sys.exit()
-print(json.dumps({"parameters": json.loads(sizes)["d_model"],
-                  "versions": {name: "1.0"}}), flush=True)
-for i, _ in enumerate(sys.stdin):
-  if name == "JAX" and i == 2:
-    sys.exit(3)
-  print(json.dumps({"result": [1.0]}), flush=True)
-"""
-
-
-@pytest.fixture(name="baseline")
-def fixture_baseline(tmp_path, monkeypatch):
-  """A script that replaces PyTorch, JAX and CTranslate2, which are not installed."""
-  script = tmp_path / "baseline.py"
-  script.write_text(BASELINE)
-  monkeypatch.setattr(baselines, "_SCRIPT", script)
-  monkeypatch.setattr(baselines.exported, "folder", lambda config: str(tmp_path))
-  with faked() as fake:
-    fake.perf_counter = lambda: fake.now + time.perf_counter()
-    yield
-
-
-def test_a_baseline_takes_turns_in_a_process_and_its_end_is_noted(baseline):
-  results = measuring.measure_time(
-      [attentions.find_row("SelfAttention"),
-       *baselines.rows(sys.executable, ["train"])],
-      CONFIG, "train", 1, 2, nothing)
-  _, torch, jax = results
-  assert (torch["status"], torch["parameters"]) == ("ok", CONFIG.d_model)
-  assert len(torch["seconds"]) == 2 and torch["row_versions"] == {"PyTorch": "1.0"}
-  assert "multiply_adds" not in torch and "share" not in torch
-  assert jax["status"] == "failed" and "status 3" in jax["reason"]
-  json.dumps(results)
-
-
-def test_a_missing_baseline_is_reported_and_another_may_be_the_reference(baseline):
-  rows = [attentions.find_row("V"), *baselines.rows(sys.executable, ["decode"])]
-  v, torch, *missing = results = measuring.measure_time(
-      rows, dataclasses.replace(CONFIG, beam=2), "decode", 1, 2,
-      nothing, reference="PyTorch")
-  assert torch["tokens_per_second"] == pytest.approx(3 * 6 / torch["median_seconds"])
-  assert torch["ratio"] == 1 and 0 < v["ratio"] and "share" not in v
-  assert [r["status"] for r in missing] == ["not possible"] * 2
-  assert missing[0]["reason"].endswith("has no package ctranslate2")
-  table = report.table(results)
-  assert "| beam 2, batch 3" in table and "as fast as PyTorch in" in table
-  assert f"{torch['tokens_per_second']:,.0f} [" in table
-  printed, _ = run("--rows=V", "--skip_train", "--skip_eval", "--decode_steps=1",
-                   "--reference=PyTorch", f"--baselines={sys.executable}")
-  assert "| PyTorch " in printed and "as fast as PyTorch in" in printed
-
-
-def test_a_measure_that_a_baseline_cannot_take_has_a_reason():
-  rows = [row for row in baselines.rows(sys.executable, ["train"]) if row.name == "JAX"]
-  packed = dataclasses.replace(CONFIG, packed=4)
-  found = [measuring.measure_time(rows, CONFIG, "decode", 0, 1, nothing),
-           measuring.measure_memory(rows, CONFIG, 1, nothing),
-           measuring.measure_time(rows, packed, "train", 0, 1, nothing)]
-  for (result,), reason in zip(found, 2 * ["only by train"] + ["packed rows"]):
-    assert result["status"] == "not possible" and reason in result["reason"]
-
-
 @pytest.mark.parametrize("flags, words", [
     (["--rows=R,X+V"], ["'X+V'", "--rows", "FR+D+V", "Synthesizer:random"]),
     (["--json=no/such/folder.json"], ["'no/such'", "make it first"]),
     (["--skip_train", "--skip_eval", "--skip_decode"], ["--skip"]),
-    (["--baselines=no/such/python"],
-     ["'no/such/python'", "--baselines", "transformers"]),
-    (["--peers=no/such/python"], ["'no/such/python'"]),
     (["--breakdown", "--skip_train"], ["--breakdown", "--skip_train"])])
 def test_a_mistake_ends_in_one_sentence_and_an_error_status(flags, words):
   with pytest.raises(SystemExit) as exit_info:

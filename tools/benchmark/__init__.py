@@ -6,8 +6,6 @@
   memory.py      a process that prints how much memory a row needs
   breakdown.py   the parts of a step, and their share of its time
   products.py    the matrix products alone
-  baselines.py   T5 in other libraries; each is a process of baseline_process.py
-  exported.py    the folder from which baselines decode
   report.py      the table, and CSV
   plot.py        the picture
 """

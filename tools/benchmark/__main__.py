@@ -8,12 +8,16 @@ mesh_tensorflow's `SelfAttention` of the same round, or with another `--referenc
 reference always runs. Decoding has its own table, in tokens per second:
 
   python -m synthesizer_mtf.tools.benchmark --skip_train --skip_eval --rows=V,R \\
-    --beam=1,4 --decode_batch=1,16 --baselines=baselines/bin/python
+    --beam=1,4 --decode_batch=1,16
 
-Other work on the machine makes the quartiles wide, so run nothing else.
+Other work on the machine makes the quartiles wide, so run nothing else. In the
+repository, `python -m studies.peers` has the same flags, and measures T5 in PyTorch,
+JAX and CTranslate2 beside these rows.
 """
 
 import argparse
+from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
 import itertools
@@ -26,7 +30,6 @@ from synthesizer_mtf.tools.base import attention_words
 from synthesizer_mtf.tools.base import machine
 from synthesizer_mtf.tools.base import tabular
 from synthesizer_mtf.tools.benchmark import attentions
-from synthesizer_mtf.tools.benchmark import baselines
 from synthesizer_mtf.tools.benchmark import measuring
 from synthesizer_mtf.tools.benchmark import model
 from synthesizer_mtf.tools.benchmark import plot
@@ -114,12 +117,24 @@ class Progress(tqdm.tqdm):
 
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, measures, prints the table and writes the files."""
-  args = _parser().parse_args(argv)
-  with messages.ending("benchmark"):
+  run(parser("benchmark", __doc__).parse_args(argv), "benchmark")
+
+
+def run(args: argparse.Namespace, name: str,
+        further: Callable[[Iterable[str]], list[attentions.Row]] = lambda of: []
+        ) -> None:
+  """Measures as the flags say, prints the table and writes the files.
+
+  Args:
+    args: the values of the flags.
+    name: the name of the command.
+    further: a function from the wanted measures to rows of other programs.
+  """
+  with messages.ending(name):
     gin_names.import_modules(args.module_import)
     rows = [attentions.find_row(name) for name in args.rows]
     rounds = _rounds(args)
-    rows += baselines.rows(args.baselines, rounds) if args.baselines else []
+    rows += further(rounds)
     rows = attentions.in_precisions(rows, args.precision)
     if args.reference not in [row.name for row in rows]:
       attentions.find_row(args.reference)
@@ -163,37 +178,43 @@ def _rounds(args):
   return rounds
 
 
-def _parser():
-  parser = arguments.parser("benchmark", __doc__)
-  parser.add_argument(
+def parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+  """The flags of a command that measures rows.
+
+  Args:
+    name: the name of the command.
+    doc: what its help says.
+  """
+  made = arguments.parser(name, doc)
+  made.add_argument(
       "--rows", type=attention_words.split,
       default=list(attentions.ROWS), metavar="A,B,...",
       help=f"the rows to measure: {', '.join(attentions.ROWS)}, or any notation, a "
       "list in brackets with an entry for each block, or ENCODER/DECODER; by default "
       "all that are listed here")
-  arguments.add_modules(parser)
-  _add_model(parser)
-  _add_decoding(parser)
-  parser.add_argument("--packed", type=arguments.positive, default=0, metavar="N",
+  arguments.add_modules(made)
+  _add_model(made)
+  _add_decoding(made)
+  made.add_argument("--packed", type=arguments.positive, default=0, metavar="N",
                       help="pack N examples into a row, as T5 does, in training and "
                       "evaluation (default: rows are not packed)")
-  parser.add_argument(
+  made.add_argument(
       "--lengths", type=_numbers, metavar="N,N,...",
       help="measure at each of these lengths of the inputs")
-  parser.add_argument(
+  made.add_argument(
       "--reference", default=attentions.STOCK, metavar="ROW",
       help="the row that the others are compared with (default: %(default)s)")
-  parser.add_argument(
+  made.add_argument(
       "--precision", type=_precisions, default=["float32"], metavar="A,B",
       help="the precision of the products: bfloat16, or float32,bfloat16 for each row "
       "in both (default: float32, which SelfAttention always has)")
-  _add_measures(parser)
-  parser.add_argument("--json", metavar="FILE", help="write JSON lines")
-  parser.add_argument("--csv", metavar="FILE", help="write CSV")
-  parser.add_argument(
+  _add_measures(made)
+  made.add_argument("--json", metavar="FILE", help="write JSON lines")
+  made.add_argument("--csv", metavar="FILE", help="write CSV")
+  made.add_argument(
       "--png", metavar="FILE",
       help="draw the ratios, or with --lengths how the time grows")
-  return parser
+  return made
 
 
 def _add_model(parser):
@@ -247,10 +268,6 @@ def _add_measures(parser):
   parser.add_argument("--breakdown", action="store_true", help=(
       "split the time of training steps into attention, feed-forward, embedding, "
       "loss, optimizer and the rest; --png draws it, too"))
-  parser.add_argument("--baselines", "--peers", metavar="PYTHON", help=(
-      "also measure T5 in PyTorch, JAX and CTranslate2; PYTHON belongs to an "
-      "environment with transformers 4 and some of torch, jax, flax, optax, "
-      "ctranslate2"))
   for measure in model.MEASURES:
     parser.add_argument(f"--skip_{measure}", action="store_true")
   parser.add_argument("--memory", action="store_true", help=(

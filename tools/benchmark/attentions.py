@@ -55,16 +55,19 @@ class Row(NamedTuple):
       is "encoder" or "decoder" and `length` is the length of its sequences.
     paper: the name of the row in `tables.TABLE_4`, or None.
     longest: the longest sequence that the layer can take, or None.
-    python: the interpreter of a baseline, or None.
-    precision: the precision of the products, "float32" or "bfloat16"; for a baseline
-      also "int8".
+    elsewhere: what another program computes the row with, as `studies.peers` does; or
+      None. It is called with (row, configuration, measure), and returns an object with
+      `parameters`, `versions`, `run` and `close`. Its `obstacle`, with the same
+      arguments, returns why this is not possible, or None.
+    precision: the precision of the products, "float32" or "bfloat16"; another program
+      may have more.
   """
   name: str
   family: str
   stack_bindings: Callable[[str, int], list[str]] = lambda stack, length: []
   paper: str | None = None
   longest: int | None = None
-  python: str | None = None
+  elsewhere: Any = None
   precision: str = "float32"
 
   def bindings(self, inputs: int, targets: int) -> list[str]:

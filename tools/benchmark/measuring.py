@@ -18,14 +18,22 @@ import traceback
 from typing import Any
 
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.tools.base import tables
 from synthesizer_mtf.tools.benchmark import attentions
-from synthesizer_mtf.tools.benchmark import baselines
 from synthesizer_mtf.tools.benchmark import breakdown
 from synthesizer_mtf.tools.benchmark import model
 
 # A function that takes the number of runs done, and the name of the current run.
 Progress = Callable[[int, str], None]
+
+# Seconds to wait before each run beside another program, until the OpenMP threads of
+# the run before it sleep. Those of Intel's OpenMP look for more work for 0.2 seconds.
+_REST = 0.3
+
+
+class NotPossibleError(checks.Error):
+  """Another program lacks a package, or the package refuses."""
 
 
 def measure_time(rows: list[attentions.Row], config: model.Configuration,
@@ -71,8 +79,8 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
 
 
 def _floor(seconds, program, reference):
-  """Returns the floor's times; None for a baseline, or with another reference."""
-  if reference != attentions.STOCK or isinstance(program, baselines.Baseline):
+  """The floor's times; None for another program, or with another reference."""
+  if reference != attentions.STOCK or not isinstance(program, model.Program):
     return None
   return seconds.get(attentions.FLOOR)
 
@@ -108,10 +116,8 @@ def _build(row, config, measure, result):
   if _is_obstructed(row, config, measure, result):
     return None
   try:
-    if row.family == baselines.FAMILY:
-      return baselines.Baseline(row, config, measure)
-    return model.build(row, config, measure)
-  except baselines.NotPossibleError as error:
+    return (row.elsewhere or model.build)(row, config, measure)
+  except NotPossibleError as error:
     result.update(status="not possible", reason=str(error))
   except Exception as error:
     _note_failure(result, error)
@@ -120,9 +126,8 @@ def _build(row, config, measure, result):
 
 def _is_obstructed(row, config, measure, result):
   """Returns whether the row cannot be measured; notes the reason in `result`."""
-  obstacle = (row.obstacle(config.inputs, config.targets)
-              if row.family != baselines.FAMILY else
-              baselines.obstacle(row, config, measure))
+  obstacle = (row.elsewhere.obstacle(row, config, measure) if row.elsewhere else
+              row.obstacle(config.inputs, config.targets))
   if obstacle:
     result.update(status="not possible", reason=obstacle)
   return bool(obstacle)
@@ -147,10 +152,12 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
     a dict from names to lists of seconds, without the programs that failed.
   """
   seconds, generator = {name: [] for name in programs}, random.Random(0)
+  is_beside_others = not all(
+      isinstance(program, model.Program) for program in programs.values())
   for i in range(warmup + repeats):
     for name in generator.sample(list(seconds), len(seconds)):
-      if any(isinstance(program, baselines.Baseline) for program in programs.values()):
-        time.sleep(baselines.REST)
+      if is_beside_others:
+        time.sleep(_REST)
       began = time.perf_counter()
       try:
         programs[name].run()
@@ -167,8 +174,8 @@ def take_turns(programs: dict[str, model.Program], results: dict[str, dict],
 def _split_times(programs, results, traced, progress):
   """Sets `parts_seconds` and `bare_products_seconds` of the rows of this process.
 
-  `parts_seconds` is the sum over all traced rounds. Baselines and rows that failed do
-  not get these entries.
+  `parts_seconds` is the sum over all traced rounds. Rows of other programs and
+  rows that failed do not get these entries.
   """
   for _ in range(traced):
     for name, program in programs.items():
@@ -227,7 +234,7 @@ def _spread(values):
 def _sizes_and_rates(program, median, result):
   """Returns a row's sizes, and its rates at the median time in seconds."""
   rates = {"parameters": program.parameters, "steps_per_second": 1 / median}
-  if isinstance(program, baselines.Baseline):
+  if not isinstance(program, model.Program):
     rates["row_versions"] = program.versions
   if result["measure"] == "decode":
     config = result["configuration"]

@@ -10,26 +10,20 @@ import json
 import pathlib
 import subprocess
 from typing import Any
+from typing import NamedTuple
 
+from studies.peers import exported
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.benchmark import attentions
-from synthesizer_mtf.tools.benchmark import exported
+from synthesizer_mtf.tools.benchmark import measuring
 from synthesizer_mtf.tools.benchmark import model
 
 _SCRIPT = pathlib.Path(__file__).with_name("baseline_process.py")
 FAMILY = "baseline"
 
-# Seconds to wait before each run, until the OpenMP threads of the run before it sleep.
-# The threads of Intel's OpenMP look for more work for 0.2 seconds.
-REST = 0.3
-
 # The measures that each library supports.
 _MEASURES = {"PyTorch": ("train", "decode"), "JAX": ("train",),
              "CTranslate2": ("decode",)}
-
-
-class NotPossibleError(checks.Error):
-  """The other Python lacks a package, or the package refuses."""
 
 
 def rows(python: str, measures: Iterable[str]) -> list[attentions.Row]:
@@ -51,20 +45,28 @@ def rows(python: str, measures: Iterable[str]) -> list[attentions.Row]:
         f"there is no file {python!r}, which --baselines names; give the python of an "
         "environment with transformers 4, torch, jax, flax, optax and ctranslate2, as "
         "in --baselines=baselines/bin/python.")
-  made = [attentions.Row(name, FAMILY, python=python)
+  made = [attentions.Row(name, FAMILY, elsewhere=Library(python))
           for name, known in _MEASURES.items() if {*known}.intersection(measures)]
   return made + [row._replace(name=f"{row.name} in int8", precision="int8")
                  for row in made if row.name == "CTranslate2"]
 
 
-def obstacle(row: attentions.Row, config: model.Configuration,
-             measure: str) -> str | None:
-  """Returns why this measure of a baseline is not possible, or None."""
-  if measure not in _MEASURES[_program(row)]:
-    return f"{_program(row)} is measured only by {_MEASURES[_program(row)][0]}"
-  if config.packed and measure == "train":
-    return "Hugging Face's T5 takes no packed rows"
-  return None
+class Library(NamedTuple):
+  """Makes the baselines that a Python runs; `attentions.Row.elsewhere`."""
+  python: str
+
+  def __call__(self, row: attentions.Row, config: model.Configuration,
+               measure: str) -> "Baseline":
+    return Baseline(self.python, row, config, measure)
+
+  def obstacle(self, row: attentions.Row, config: model.Configuration,
+               measure: str) -> str | None:
+    """Returns why this measure of a baseline is not possible, or None."""
+    if measure not in _MEASURES[_program(row)]:
+      return f"{_program(row)} is measured only by {_MEASURES[_program(row)][0]}"
+    if config.packed and measure == "train":
+      return "Hugging Face's T5 takes no packed rows"
+    return None
 
 
 def _program(row):
@@ -79,21 +81,21 @@ class Baseline:
     versions: the versions of the packages that the baseline uses.
   """
 
-  def __init__(self, row: attentions.Row, config: model.Configuration,
+  def __init__(self, python: str, row: attentions.Row, config: model.Configuration,
                measure: str) -> None:
     """Starts the process.
 
     Args:
+      python: its interpreter.
       row: one of `rows`.
       config: the sizes.
       measure: "train" or "decode".
 
     Raises:
-      NotPossibleError: the Python lacks a package, or the package refuses.
+      measuring.NotPossibleError: the Python lacks a package, or the package refuses.
       RuntimeError: the process has ended; standard error has the reason.
     """
-    assert row.python is not None  # It is a row of a baseline.
-    self._python = row.python
+    self._python = python
     sizes = dataclasses.asdict(config)
     if measure == "decode":
       sizes["folder"] = exported.folder(config)
@@ -106,7 +108,7 @@ class Baseline:
     started = self._answer()
     if "obstacle" in started:
       self.close()
-      raise NotPossibleError(f"{self._python} {started['obstacle']}")
+      raise measuring.NotPossibleError(f"{self._python} {started['obstacle']}")
     self.parameters, self.versions = started["parameters"], started["versions"]
 
   def run(self) -> Any:

@@ -1,0 +1,1 @@
+"""T5 in PyTorch, JAX and CTranslate2, beside the rows of `benchmark`."""
