@@ -13,7 +13,6 @@ from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import layer
-from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention import notation
 
 
@@ -29,9 +28,7 @@ class SyntheticAttention(layer.SyntheticAttention):
     del losses
     inputs = self.heads.inputs(context, x, packed=self.packed)
     parts = self.mixture.parts(inputs)
-    bias = [logit_forms.RelativePositionBias(
-        self.relative_position_bias.of_indices(inputs))
-            ] if self.relative_position_bias else []
+    bias = [*map(inputs.read, self.relative_position_bias.logits(inputs))]
     values, mask = inputs.project_memory("v"), inputs.mask()
     means = []
     for terms, alpha in zip(parts, self.mixture.alphas(inputs)):

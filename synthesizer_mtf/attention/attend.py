@@ -10,18 +10,18 @@ from collections.abc import Callable
 import functools
 
 import mesh_tensorflow as mtf
+from synthesizer_mtf.attention import attend_near
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 import tensorflow.compat.v1 as tf
 
-# A function with the arguments and the result of `attend`.
+# A function with the arguments and the result of `attend`, which gets logits in the
+# forms `logit_forms.Readable`, and always a mask.
 Kernel = Callable[..., mtf.Tensor]
 _kernels: dict[type, Kernel] = {}
-
-# Added to the logits of masked keys, as in Mesh TensorFlow.
-MASK_VALUE = -1e9
 
 
 def attach(case: type, kernel: Kernel) -> None:
@@ -29,27 +29,34 @@ def attach(case: type, kernel: Kernel) -> None:
   _kernels[case] = kernel
 
 
-def attend(inputs: attention_inputs.AttentionInputs,
+def attend(inputs: AttentionInputs,
            logits: list[logit_forms.Logits], values: mtf.Tensor,
-           mask: attention_inputs.AttentionMask) -> mtf.Tensor:
+           mask: masks.AttentionMask | None = None) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
-    inputs: an `AttentionInputs`.
-    logits: a list of results of `AttentionInputs.read`.
+    inputs: the inputs of the call.
+    logits: forms of logits, which are added.
     values: <float>[batch, heads, memory_length, d_kv]
-    mask: an `AttentionMask`.
+    mask: which keys a query attends to; None for `inputs.mask()`.
 
   Returns:
     <float>[batch, heads, length, d_kv], in any order of dimensions and in the
     dtype of the values; `length` is absent in incremental mode. The softmax is
     computed in float32. A query whose keys are all masked gets finite values.
   """
-  return _kernels.get(type(inputs), _plain)(inputs, logits, values, mask)
+  near = attend_near.lone(logits)
+  if near and attend_near.is_possible(inputs):
+    return attend_near.attend_near(inputs, logits, values)
+  if near:
+    logits = [*logits, attend_near.outside(inputs, near)]
+  kernel = _kernels.get(type(inputs), _plain)
+  return kernel(inputs, [*map(inputs.read, logits)], values,
+                inputs.mask() if mask is None else mask)
 
 
 def _plain(inputs, logits, values, mask):
-  bias = [logit_forms.Table(mask_bias(part)) for part in mask if part is not None]
+  bias = [logit_forms.Table(masks.mask_bias(part)) for part in mask if part is not None]
   # [batch, heads, length, memory_length]
   weights = mtf.softmax(total([*logits, *bias], inputs), inputs.memory_length)
   intermediates.sow_weights(lambda: weights, mask, inputs)
@@ -58,18 +65,9 @@ def _plain(inputs, logits, values, mask):
       output_shape=inputs.query_dims + [inputs.d_kv])
 
 
-def mask_bias(mask: mtf.Tensor, dtype: tf.DType = tf.float32) -> mtf.Tensor:
-  """0 where `mask` is True and `MASK_VALUE` elsewhere: <dtype> in the mask's shape."""
-  return mtf.cast(mtf.logical_not(mask), dtype) * MASK_VALUE
-
-
-def total(logits: list[logit_forms.Logits],
-          inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
-  """The sum of logits.
-
-  Args:
-    logits: a list of results of `AttentionInputs.read`, without `Products`.
-    inputs: an `AttentionInputs`.
+def total(logits: list[logit_forms.Readable],
+          inputs: AttentionInputs) -> mtf.Tensor:
+  """The sum of logits other than `Products`.
 
   Returns:
     <float32>, with those of `inputs.logit_dims()` that a term has.
@@ -91,27 +89,19 @@ def _table(term, inputs):
   return mtf.einsum([query, key], output_shape=inputs.logit_dims(query, key))
 
 
-def weighted_sum(inputs: attention_inputs.AttentionInputs,
-                 logits: list[logit_forms.Logits], values: mtf.Tensor,
-                 mask: attention_inputs.AttentionMask) -> mtf.Tensor:
+def weighted_sum(inputs: AttentionInputs,
+                 logits: list[logit_forms.Logits], values: mtf.Tensor
+                 ) -> mtf.Tensor:
   """The sum of the values, weighted by the logits themselves: no softmax.
 
   The Random Synthesizer without its softmax is the token mixing of an MLP-Mixer
   (arXiv:2005.00743, section 2, "MLP-Mixers are Random Synthesizers"): one linear map
   over the positions, with one map for each head.
 
-  Args:
-    inputs: an `AttentionInputs`.
-    logits: a list of results of `AttentionInputs.read`.
-    values: <float>[batch, heads, memory_length, d_kv]
-    mask: an `AttentionMask`. Masked keys have the weight 0.
-
-  Returns:
-    <float>[batch, heads, length, d_kv] in the dtype of the values; `length` is
-    absent in incremental mode. The weights are computed in float32. A query whose
-    keys are all masked gets zeros.
+  The arguments and the result are as in `attend`. Masked keys have the weight 0, so a
+  query whose keys are all masked gets zeros.
   """
-  weights = total(logits, inputs)
+  weights, mask = total([*map(inputs.read, logits)], inputs), inputs.mask()
   if mask.pairs is not None:
     visible = mtf.cast(mask.pairs, tf.float32)
     weights = mtf.multiply(

@@ -6,28 +6,23 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import kinds
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 
 
 class Heads:
   """The heads of a layer: what a call sees with them, and the dropout of their values.
 
-  Attributes:
-    num_heads: an integer.
-    key_value_size: an integer, d_kv.
-    dropout_rate: a float.
+  Attributes: `num_heads`, `key_value_size` (d_kv) and `dropout_rate`.
   """
 
   def __init__(self, layer: str, num_heads: int | None,
                key_value_size: int | None, dropout_rate: float | None):
     """Replaces None by the macros `num_heads`, `d_kv` and `dropout_rate`.
 
-    Args:
-      layer: the gin name of the layer, for messages.
-      num_heads: an integer or None.
-      key_value_size: an integer or None.
-      dropout_rate: a float or None; 0 if there is no macro either.
+    Without the last macro the rate is 0. `layer` is the layer's name in gin, for
+    messages.
 
     Raises:
       ValueError: a parameter is missing or out of range.
@@ -49,24 +44,20 @@ class Heads:
     return value
 
   def inputs(self, context: transformer.Context, x: mtf.Tensor,
-             **kwargs: Any) -> attention_inputs.AttentionInputs:
+             **kwargs: Any) -> AttentionInputs:
     """Checks the layout, and makes the inputs of a call as `for_call` does."""
     self.check_layout(context.model)
-    return attention_inputs.for_call(
+    return kinds.for_call(
         context, x, self.num_heads, self.key_value_size, **kwargs)
 
   def check_layout(self, model: transformer.Unitransformer) -> None:
-    """Raises a ValueError if the layout splits heads into unequal parts.
-
-    Args:
-      model: as in `splits.mesh_dimension`.
-    """
+    """Raises a ValueError if the layout splits heads into unequal parts."""
     splits.check_division(
         f"{self._layer}.num_heads", mtf.Dimension("heads", self.num_heads),
         model.layout, model.mesh_shape)
 
   def dropout(self, values: mtf.Tensor,
-              inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+              inputs: AttentionInputs) -> mtf.Tensor:
     """Applies T5's attention dropout to the values: one mask for all queries."""
     return mtf.dropout(values, inputs.context.train, rate=self.dropout_rate,
                        noise_shape=values.shape - inputs.d_kv)

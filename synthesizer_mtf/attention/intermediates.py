@@ -13,8 +13,9 @@ from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.attention.inputs import segments
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 import tensorflow.compat.v1 as tf
 
 _captures: contextvars.ContextVar[tuple["Capture", ...]] = contextvars.ContextVar(
@@ -24,23 +25,18 @@ _captures: contextvars.ContextVar[tuple["Capture", ...]] = contextvars.ContextVa
 class Capture:
   """Base class of the receivers that `capture` takes."""
 
-  def capture_weights(self, weights: mtf.Tensor, mask: attention_inputs.AttentionMask,
-                      inputs: attention_inputs.AttentionInputs) -> None:
+  def capture_weights(self, weights: mtf.Tensor, mask: masks.AttentionMask,
+                      inputs: AttentionInputs) -> None:
     """Each layer calls this once, in its variable scope.
 
-    Args:
-      weights: <float>[batch, heads, length, memory_length]. They may lack `batch`;
-        their softmax then includes padding (see `normalized`).
-      mask: an `AttentionMask`.
-      inputs: an `AttentionInputs`.
+    The weights are <float>[batch, heads, length, memory_length]. They may lack `batch`;
+    their softmax then includes padding (see `normalized`).
     """
 
   def capture_alpha(self, alpha: mtf.Tensor, synthesizers: list[Any]) -> None:
     """Each mixture with weights calls this, before `capture_weights`.
 
-    Args:
-      alpha: <float32>[heads, parts], or [parts] if they are per layer.
-      synthesizers: a list of the parts.
+    They are <float32>[heads, parts], or [parts] if they are per layer.
     """
 
 
@@ -69,14 +65,11 @@ def are_captured() -> bool:
   return bool(_captures.get())
 
 
-def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_inputs.AttentionMask,
-                inputs: attention_inputs.AttentionInputs) -> None:
+def sow_weights(make: Callable[[], mtf.Tensor], mask: masks.AttentionMask,
+                inputs: AttentionInputs) -> None:
   """Gives the weights of a layer to `Capture.capture_weights`.
 
-  Args:
-    make: a function that returns the weights, in any order of dimensions.
-    mask: an `AttentionMask`.
-    inputs: an `AttentionInputs`.
+  `make` returns them in any order of dimensions. It is called if they are captured.
   """
   if are_captured():
     weights = make()
@@ -86,14 +79,8 @@ def sow_weights(make: Callable[[], mtf.Tensor], mask: attention_inputs.Attention
 
 
 def sow_alpha(alpha: mtf.Tensor, synthesizers: list[Any],
-              inputs: attention_inputs.AttentionInputs) -> None:
-  """Gives the weights of a mixture to `Capture.capture_alpha`.
-
-  Args:
-    alpha: <float32>[heads, parts]; <float32>[parts] if weights are per layer.
-    synthesizers: the synthesizing functions of the parts.
-    inputs: an `AttentionInputs`.
-  """
+              inputs: AttentionInputs) -> None:
+  """Gives the weights of a mixture to `Capture.capture_alpha`, unless it decodes."""
   if inputs.context.mode != "incremental":
     for into in _captures.get():
       into.capture_alpha(alpha, synthesizers)
@@ -110,12 +97,10 @@ def layer_name() -> str:
 
 
 def normalized(weights: mtf.Tensor,
-               mask: attention_inputs.AttentionMask) -> mtf.Tensor:
+               mask: masks.AttentionMask) -> mtf.Tensor:
   """Weights without padding. Each row sums to 1, or to 0 if all keys are masked.
 
-  Args:
-    weights: what `Capture.capture_weights` gets.
-    mask: an `AttentionMask`.
+  The arguments are what `Capture.capture_weights` gets.
 
   Returns:
     <float32>[batch, heads, length, memory_length]; without `batch` where
@@ -132,7 +117,7 @@ def normalized(weights: mtf.Tensor,
   return weights / (total + mtf.cast(mtf.equal(total, 0), tf.float32))
 
 
-def is_query(inputs: attention_inputs.AttentionInputs) -> mtf.Tensor | None:
+def is_query(inputs: AttentionInputs) -> mtf.Tensor | None:
   """<float32>[batch, length]: 0 for padding; None without segment ids."""
   ids = segments.segment_id(inputs.context)
   if ids is None:
@@ -153,7 +138,7 @@ class CaptureOperation(mtf.Operation):
     """Declares the inputs.
 
     Args:
-      tensors: a list of Mesh tensors.
+      tensors: what it passes on.
       receive: a function of as many `tf.Tensor`, and of the boolean `is_tpu`.
       on_tpu: whether `receive` can run in a TPU program; if not, TPUs skip it.
     """

@@ -1,8 +1,7 @@
-"""The attention layer: masks, dropout, values and decoding state.
+"""The attention layer: logits of a mixture, the weighted mean of the values, projected.
 
-The synthesizing functions make logits; this layer does everything else. `attend.py`
-computes the mean of the values fast. T5's attention dropout is constant along `length`,
-so it equals dropout on the values, which needs no mask of a large tensor.
+T5's attention dropout is constant along `length`, so it equals dropout on the values,
+which needs no mask of a large tensor.
 """
 
 import gin
@@ -10,9 +9,7 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import attend
-from synthesizer_mtf.attention import attend_near
 from synthesizer_mtf.attention import heads
-from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention import mixture
 from synthesizer_mtf.attention import relative_position_bias
 from synthesizer_mtf.attention.functions import base
@@ -44,14 +41,14 @@ class SyntheticAttention(transformer.TransformerLayer):
     """Declares the parameters.
 
     Args:
-      synthesizers: a list of synthesizing functions, whose logits are mixed.
-      num_heads: an integer; the gin macro `%num_heads` if None.
-      key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
-      dropout_rate: a float, T5's attention dropout; the gin macro
-        `%dropout_rate` if None, or 0 without that macro.
+      synthesizers: the functions whose logits are mixed.
+      num_heads: the gin macro `%num_heads` if None.
+      key_value_size: d_kv; the gin macro `%d_kv` if None.
+      dropout_rate: T5's attention dropout; the gin macro `%dropout_rate` if None, or 0
+        without that macro.
       relative_attention_type: None, "bias" or "bias_shared" (one table for all
         layers of a stack, as in T5): T5's relative position bias, added to the logits.
-      relative_attention_num_buckets: an integer.
+      relative_attention_num_buckets: the number of entries of a table for each head.
       packed: whether rows may hold several examples. None detects it (see
         `segments.is_packed`); True is always right; False promises that no row
         holds more than one example, and is faster if rows carry ids anyway.
@@ -78,7 +75,7 @@ class SyntheticAttention(transformer.TransformerLayer):
     """Calls the layer.
 
     Args:
-      context: a `transformer.Context`.
+      context: the context of the stack.
       x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
       losses: ignored.
 
@@ -93,25 +90,8 @@ class SyntheticAttention(transformer.TransformerLayer):
       self.relative_position_bias.warn_without_order(context, _NO_ORDER)
     inputs = self.heads.inputs(
         context, x, packed=self.packed, attend_alone=self.softmax)
-    logits = self.mixture.logits(inputs)
-    if self.softmax and isinstance(logits[0], logit_forms.Near):
-      if attend_near.is_possible(inputs):
-        return inputs.project_back(self._near(inputs, logits[0]))
-      logits = attend_near.as_table(inputs, logits[0])
-    logits = [inputs.read(term) for term in logits]
-    if self.relative_position_bias:
-      logits.append(logit_forms.RelativePositionBias(
-          self.relative_position_bias.of_indices(inputs)))
+    logits = [*self.mixture.logits(inputs),
+              *self.relative_position_bias.logits(inputs)]
     values = self.heads.dropout(inputs.project_memory("v"), inputs)
     combine = attend.attend if self.softmax else attend.weighted_sum
-    return inputs.project_back(combine(
-        inputs, logits, values, inputs.mask()))
-
-  def _near(self, inputs, term):
-    """The mean of the values near each query: <float>[batch, length, heads, d_kv]."""
-    bias = None
-    if self.relative_position_bias:
-      bias = self.relative_position_bias.of_offsets(
-          inputs, term.first, term.values.shape.dims[-1])
-    values = self.heads.dropout(inputs.project_memory("v"), inputs)
-    return attend_near.attend_near(inputs, term, bias, values)
+    return inputs.project_back(combine(inputs, logits, values))

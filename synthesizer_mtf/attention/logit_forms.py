@@ -1,10 +1,11 @@
 """Forms of logits: each synthesizing function returns its cheapest form.
 
 A synthesizing function returns a list of forms that depends on neither mode nor
-packing. `AttentionInputs.read` converts each form to one that `attend` accepts in the
-call. `attend` decides how to compute with their sum.
+packing. `attend` reads each of them, once, by `AttentionInputs.read`, in a form that
+suits the call, and decides how to compute with their sum.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
@@ -46,15 +47,28 @@ class Table(NamedTuple):
     return self._replace(values=_scaled(self.values, scale))
 
 
-class RelativePositionBias(Table):
+class BiasTable(Table):
   """T5's relative position bias, which mixed precision adds in float32."""
+
+
+class PositionBias(NamedTuple):
+  """T5's relative position bias, before it is known for which keys it is needed.
+
+  Attributes:
+    for_pairs: returns it for all pairs: <float>[heads, length, memory_length]; in
+      incremental mode with `batch` and without `length`.
+    for_offsets: a function of the first offset and a dimension, which returns it for as
+      many offsets from this one on: <float>[heads, offsets].
+  """
+  for_pairs: Callable[[], mtf.Tensor]
+  for_offsets: Callable[[int, mtf.Dimension], mtf.Tensor]
 
 
 class ByPosition(NamedTuple):
   """Logits that depend on the positions of query and key in their segment.
 
-  For packed rows on TPUs `attend` reads them, as late as possible (see `tables.pick`).
-  In other cases `AttentionInputs.read` makes a `Table` of them.
+  On TPUs, kernels read those of packed rows as late as possible (`fast/cases.py`). In
+  other cases they are read as a `Table`.
 
   Attributes:
     values: <float>[heads, length, memory_length], by position, for at least as many
@@ -114,9 +128,24 @@ class Products(NamedTuple):
     return self._replace(repeated=_scaled(self.repeated, scale))
 
 
-Logits = InnerProduct | Table | ByPosition | ByOffset | Near | Products
 # The forms that `AttentionInputs.read` returns.
 Readable = InnerProduct | Table | ByPosition | Products
+
+
+class Weighted(NamedTuple):
+  """Logits of a part of a mixture, times the weight of the part.
+
+  They are read before they are weighted: tables may have more entries than the call.
+
+  Attributes:
+    term: the logits.
+    weight: <float32>[heads] or <float32>[].
+  """
+  term: "Logits"
+  weight: mtf.Tensor
+
+
+Logits = Readable | ByOffset | Near | Weighted | PositionBias
 
 
 def _scaled(tensor, scale):

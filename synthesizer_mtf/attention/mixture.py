@@ -12,8 +12,8 @@ from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 import tensorflow.compat.v1 as tf
 
 
@@ -91,19 +91,15 @@ class Mixture(base.SynthesizingFunction):
     """Whether any of the parts depends on the order."""
     return any(s.encodes_order for s in self.synthesizers)
 
-  def logits(
-      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
-    made = self.parts(inputs)
-    if _is_near(made):
-      return made[0]
-    parts = [[inputs.read(term) for term in terms] for terms in made]
-    if len(parts) > 1 and self.weights != "sum":
-      parts = [[term.scaled(alpha) for term in terms]
-               for terms, alpha in zip(
-                   parts, inputs.once(lambda: self.alphas(inputs)))]
-    return [term for terms in parts for term in terms]
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
+    parts = self.parts(inputs)
+    if len(parts) == 1 or self.weights == "sum":
+      return [term for terms in parts for term in terms]
+    return [logit_forms.Weighted(term, alpha)
+            for terms, alpha in zip(parts, inputs.once(lambda: self.alphas(inputs)))
+            for term in terms]
 
-  def parts(self, inputs: attention_inputs.AttentionInputs,
+  def parts(self, inputs: AttentionInputs,
             ) -> list[list[logit_forms.Logits]]:
     """The logits of each part, without weights."""
     made = []
@@ -114,7 +110,7 @@ class Mixture(base.SynthesizingFunction):
         made.append(synthesizer.logits(inputs))
     return made
 
-  def alphas(self, inputs: attention_inputs.AttentionInputs) -> list[mtf.Tensor]:
+  def alphas(self, inputs: AttentionInputs) -> list[mtf.Tensor]:
     """The weight of each part: a list of <float32>[heads] or <float32>[]."""
     dim = mtf.Dimension("parts", len(self.synthesizers))
     heads = [inputs.heads] if self.weights == "per_head" else []
@@ -154,11 +150,6 @@ class Mixture(base.SynthesizingFunction):
         if any(count[name] > 1 for name in s.variable_names)
         else contextlib.nullcontext()
         for i, s in enumerate(self.synthesizers)]
-
-
-def _is_near(parts):
-  """Whether the logits of all parts are a single `Near`."""
-  return len(parts) == 1 and [type(term) for term in parts[0]] == [logit_forms.Near]
 
 
 def _shares_query(synthesizers):

@@ -1,15 +1,17 @@
 """T5's relative position bias for our layers, and a warning if order is unknown."""
 
 import copy
+import functools
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from mesh_tensorflow.transformer import transformer_layers
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import diagonals
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import stack_cache
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 import tensorflow.compat.v1 as tf
 
 
@@ -21,16 +23,11 @@ class RelativePositionBias:
   Attributes:
     kind: None for no bias, "bias" for one table in each layer, or "bias_shared"
       for one in all layers of a stack.
-    num_buckets: an integer.
+    num_buckets: the number of entries of a table for each head.
   """
 
   def __init__(self, layer: str, kind: str | None, num_buckets: int):
-    """Declares the parameters.
-
-    Args:
-      layer: the gin name of the layer, for messages.
-      kind: its `relative_attention_type`.
-      num_buckets: its `relative_attention_num_buckets`.
+    """Takes `relative_attention_type` and `relative_attention_num_buckets` of a layer.
 
     Raises:
       ValueError: T5's relative position bias does not support these values.
@@ -47,12 +44,21 @@ class RelativePositionBias:
   def __bool__(self) -> bool:
     return self.kind is not None
 
-  def of_positions(self, inputs: attention_inputs.AttentionInputs,
-                   query: mtf.Tensor | int, key: mtf.Tensor) -> mtf.Tensor:
+  def logits(self, inputs: AttentionInputs
+             ) -> list[logit_forms.Logits]:
+    """The bias as logits of a call; none if there is no bias."""
+    if not self:
+      return []
+    return [logit_forms.PositionBias(
+        functools.partial(self.for_pairs, inputs),
+        functools.partial(self.for_offsets, inputs))]
+
+  def between(self, inputs: AttentionInputs,
+              query: mtf.Tensor | int, key: mtf.Tensor) -> mtf.Tensor:
     """The bias for the distance between queries and keys.
 
     Args:
-      inputs: an `AttentionInputs`.
+      inputs: the inputs of the call.
       query: <int32>, positions with any dimensions, or one for all keys.
       key: <int32>, positions with any dimensions.
 
@@ -67,7 +73,7 @@ class RelativePositionBias:
         relative_attention_num_buckets=self.num_buckets)
     return stock.compute_bias(context, key, inputs.x, [inputs.heads], None)
 
-  def of_indices(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+  def for_pairs(self, inputs: AttentionInputs) -> mtf.Tensor:
     """The bias for all queries and keys of a call.
 
     In a segment, distances between indices equal distances between positions. So the
@@ -80,7 +86,7 @@ class RelativePositionBias:
     def make():
       if self._is_by_distance(inputs):
         return self._by_distance(inputs)
-      return self.of_positions(inputs, inputs.query_index, inputs.memory_index)
+      return self.between(inputs, inputs.query_index, inputs.memory_index)
 
     if self.kind == "bias":
       return make()
@@ -99,18 +105,18 @@ class RelativePositionBias:
     distance = mtf.Dimension("distance", inputs.length.size)
     steps = mtf.range(inputs.context.mesh, distance, tf.int32)
     before, after = [mtf.cast(mtf.transpose(
-        self.of_positions(inputs, 0, key), [inputs.heads, distance]), tf.float32)
+        self.between(inputs, 0, key), [inputs.heads, distance]), tf.float32)
                      for key in (0 - steps, 1 + steps)]
     return diagonals.matrix(before, after, inputs.length, inputs.memory_length)
 
-  def of_offsets(self, inputs: attention_inputs.AttentionInputs, first: int,
-                 offsets: mtf.Dimension) -> mtf.Tensor:
+  def for_offsets(self, inputs: AttentionInputs, first: int,
+                  offsets: mtf.Dimension) -> mtf.Tensor:
     """The bias of the keys at the distances `first`, `first` + 1, ... after a query.
 
     Returns:
       <float>[heads, offsets]
     """
-    return self.of_positions(inputs, 0, first + mtf.range(
+    return self.between(inputs, 0, first + mtf.range(
         inputs.context.mesh, offsets, tf.int32))
 
   def warn_without_order(self, context: transformer.Context,
@@ -118,7 +124,7 @@ class RelativePositionBias:
     """Logs a warning, once per stack, if nothing encodes the order of tokens.
 
     Args:
-      context: a `transformer.Context`.
+      context: the context of the call.
       sentence: what is missing and what to bind.
     """
     if (self or context.model.positional_embedding or

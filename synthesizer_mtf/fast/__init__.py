@@ -6,7 +6,7 @@ The trainer adds what belongs to a session instead of a model: `adafactor.py` an
 `mixed_precision.py`.
 """
 
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import kinds
 from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import kernels
 from synthesizer_mtf.fast import models
@@ -15,6 +15,6 @@ from synthesizer_mtf.t5 import stack
 
 def attach() -> None:
   """Lets attention and models be computed by this room."""
-  attention_inputs.attach(cases.choose)
+  kinds.attach(cases.choose)
   kernels.attach()
   stack.attach(models.as_gin_says)

@@ -11,10 +11,9 @@ import collections
 from collections.abc import Sequence
 
 import mesh_tensorflow as mtf
-from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import operands
@@ -26,7 +25,7 @@ def attend_per_segment(inputs: cases.PackedSegments,
                        inner: list[logit_forms.InnerProduct],
                        tables: list[mtf.Tensor],
                        products: list[logit_forms.Products], values: mtf.Tensor,
-                       mask: attention_inputs.AttentionMask) -> mtf.Tensor:
+                       mask: masks.AttentionMask) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
@@ -156,7 +155,7 @@ class _Block:
     if not self.has_batch:
       return [tf.concat([term.block for term in self.terms[kind]], -1)
               for kind in (operands.Query, operands.Key)]
-    masked = (1 - self._group.is_token) * attend.MASK_VALUE
+    masked = (1 - self._group.is_token) * masks.MASK_VALUE
     query = self._concat(operands.Query, 1.)
     return query, self._concat(operands.Key, masked[None, :, :, None])
 
@@ -182,11 +181,11 @@ class _Block:
     if self.terms[operands.Query]:
       tables.append(tf.matmul(*self._features(), transpose_b=True))
     elif self.has_batch:
-      tables.append((1 - self._group.is_token)[None, :, None] * attend.MASK_VALUE)
+      tables.append((1 - self._group.is_token)[None, :, None] * masks.MASK_VALUE)
     tables += [_columns(*pair) for pair in self._pairs(operands.Factor)]
     for reads, writes in self._pairs(operands.Priority):
       late = reads < tf.transpose(writes, [0, 1, 3, 2])
-      tables.append(tf.cast(late, tf.float32) * attend.MASK_VALUE)
+      tables.append(tf.cast(late, tf.float32) * masks.MASK_VALUE)
     return sum(tables[1:], tables[0])
 
   def mean(self):

@@ -10,6 +10,8 @@ import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import kinds
+from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.fast import one_hot_tables
@@ -22,9 +24,9 @@ import tensorflow.compat.v1 as tf
 
 def choose(context: transformer.Context, packed: bool, has_memory: bool,
            attend_alone: bool) -> type:
-  """The class of a call; see `attention_inputs.Choose`."""
+  """The class of a call; see `kinds.Choose`."""
   if not switch.is_enabled():
-    return attention_inputs.plain(context, packed, has_memory, attend_alone)
+    return kinds.plain(context, packed, has_memory, attend_alone)
   on_tpu, compiled = splits.is_on_tpu(context.mesh), splits.is_compiled(context.mesh)
   if isinstance(context, caches.StepContext):
     if context.ancestors is not None and (attend_alone or has_memory):
@@ -47,11 +49,11 @@ class Rows(attention_inputs.AttentionInputs):
   """Unpacked rows."""
 
 
-class MaskedRows(attention_inputs.PackedRows):
+class MaskedRows(kinds.PackedRows):
   """Packed rows: positions differ from row to row."""
 
 
-class StepOfMesh(attention_inputs.DecodingStep):
+class StepOfMesh(kinds.DecodingStep):
   """One token of each row, in Mesh TensorFlow's own loops."""
 
 
@@ -98,7 +100,7 @@ class PackedRowsOnTpu(RowsOnTpu, MaskedRows):
     return self.once_per_stack("one_hot_positions", make)
 
 
-class PackedSegments(attention_inputs.PackedInputs):
+class PackedSegments(kinds.PackedInputs):
   """Packed rows whose segments are computed separately (see `packed_segments.py`).
 
   Logits belong to segments instead of rows. Logits without `batch` cover all positions
@@ -116,13 +118,11 @@ class PackedSegments(attention_inputs.PackedInputs):
     return tables.take_near(mtf.cast(values, tf.float32), first, mtf.sub(
         key, query, output_shape=query.shape + key.shape))
 
-  def mask_from_ids(self, queries: mtf.Tensor,
-                    keys: mtf.Tensor) -> attention_inputs.AttentionMask:
-    return attention_inputs.AttentionMask(None, None)
+  def mask_from_ids(self, queries: mtf.Tensor, keys: mtf.Tensor) -> masks.AttentionMask:
+    return masks.AttentionMask()
 
-  def mask(self) -> attention_inputs.AttentionMask:
-    return attention_inputs.AttentionMask(None, None) if self.own_order(
-        ) else super().mask()
+  def mask(self) -> masks.AttentionMask:
+    return masks.AttentionMask() if self.own_order() else super().mask()
 
   def own_order(self) -> list[mtf.Tensor]:
     """The read and write priorities <int32>[batch, length] of rows with prefixes, in

@@ -13,6 +13,7 @@ from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import masks
 
 # Options of stock attention that change its variables or its function, with the values
 # that this module supports.
@@ -77,7 +78,7 @@ class EncDecAttention(transformer.TransformerLayer):
       logits.append(logit_forms.Table(bias))
     with intermediates.without_capture():
       return inputs.project_back(attend.attend(
-          inputs, logits, values, attention_inputs.AttentionMask(None, None)))
+          inputs, logits, values, masks.AttentionMask()))
 
   def products(self, inputs: attention_inputs.AttentionInputs
                ) -> logit_forms.InnerProduct:

@@ -21,6 +21,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
+from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import attend_per_segment
 from synthesizer_mtf.fast import cases
@@ -56,7 +57,7 @@ def _of_rows(inputs, logits, values, mask):
   products, tables = _products_and_tables(inputs, logits, mask)
   if any(map(inputs.has_batch, sum(map(list, products), tables))):
     mean, chunks = _with_batch(inputs, products, tables, values, mask.keys, bool(
-        _select(logits, logit_forms.RelativePositionBias)))
+        _select(logits, logit_forms.BiasTable)))
   else:
     mean, chunks = _without_batch(
         products, tables, values, mask.keys, inputs.query_dims)
@@ -118,7 +119,7 @@ def _of_one_query(inputs, logits, values, mask):
     return mtf.reshape(tensor, dims + [one, last])
 
   products, tables = _products_and_tables(inputs, logits, mask)
-  bias = [] if mask.keys is None else [attend.mask_bias(mask.keys)]
+  bias = [] if mask.keys is None else [masks.mask_bias(mask.keys)]
   # Concatenating the keys would cost more than multiplying with them. The fused
   # softmax of a single row would take longer than the operations here.
   weights = weighted_mean.exponential(_sum(
@@ -159,7 +160,7 @@ def _of_beams(inputs, logits, values, mask):
         every, ancestors, output_shape=every.shape), reduced_dim=memory_beam)
 
   products, tables = _products_and_tables(inputs, logits, mask)
-  bias = [] if mask.keys is None else [attend.mask_bias(mask.keys)]
+  bias = [] if mask.keys is None else [masks.mask_bias(mask.keys)]
   tables = [mtf.transpose(table, in_order(table)) for table in tables + bias]
   weights = weighted_mean.exponential(
       _sum(tables + [product(query, key) for query, key in products]))
@@ -187,7 +188,7 @@ def _products_and_tables(inputs, logits, mask):
   tables += [inputs.rows_and_columns(term.values)
              for term in _select(logits, logit_forms.ByPosition)]
   if mask.pairs is not None:
-    tables.append(attend.mask_bias(mask.pairs))
+    tables.append(masks.mask_bias(mask.pairs))
   return _select(logits, logit_forms.InnerProduct), [
       mtf.transpose(t, inputs.logit_dims(t)) for t in tables]
 
@@ -268,7 +269,7 @@ def _with_batch(inputs, products, tables, values, key_mask, has_bias):
   """
   *lead, whole_length = inputs.query_dims
   memory_length, d_kv = values.shape.dims[-2:]
-  bias = [] if key_mask is None else [attend.mask_bias(key_mask)]
+  bias = [] if key_mask is None else [masks.mask_bias(key_mask)]
   features = _concat_features(products, inputs.query_dims, lead + [memory_length])
   query, key = features[:1], features[1:]
   chunks = []

@@ -18,7 +18,7 @@ import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention import attend
+from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.t5 import answers
 import tensorflow.compat.v1 as tf
@@ -183,7 +183,7 @@ class EncoderClassifier(transformer.Bitransformer):
                           variable_dtype, f"classifier_hidden_{number}"))
     logits = _dense(x, batch, self.output_vocab_dim, variable_dtype, "classifier")
     is_class = self._is_class(inputs.mesh)
-    return mtf.cast(logits, tf.float32) + attend.mask_bias(is_class), loss
+    return mtf.cast(logits, tf.float32) + masks.mask_bias(is_class), loss
 
   def _pooled(self, inputs, compute_loss, mode, variable_dtype, num_microbatches):
     """<float>[batch, d_model], and the losses of the encoder's layers."""

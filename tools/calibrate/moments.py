@@ -11,6 +11,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.tools.base import layer_names
@@ -93,7 +94,7 @@ class Moments(intermediates.Capture):
     self.encoded: Any = None
     self.repeated: list[str] = []
 
-  def capture_weights(self, weights: mtf.Tensor, mask: attention_inputs.AttentionMask,
+  def capture_weights(self, weights: mtf.Tensor, mask: masks.AttentionMask,
                       inputs: attention_inputs.AttentionInputs) -> None:
     layer, stack = inputs.context.current_layer, inputs.context.model.layer_stack
     name = layer_names.short_name(intermediates.layer_name())
@@ -112,7 +113,7 @@ class Moments(intermediates.Capture):
       return
     if layer.relative_position_bias:
       self._receive([mtf.transpose(
-          layer.relative_position_bias.of_indices(inputs),
+          layer.relative_position_bias.for_pairs(inputs),
           [inputs.heads, inputs.length, inputs.memory_length])],
                     lambda array: self.bias.update({name: array}))
     pairs = [*inputs.context.batch_dims, inputs.length, inputs.memory_length]

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import logit_forms
-from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import tables
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 
 
 class Axes(NamedTuple):
@@ -63,8 +63,7 @@ class SynthesizingFunction:
     """The names of the variables that `logits` creates with these parameters."""
     return tuple(self.variables)
 
-  def logits(
-      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     """Makes the logits.
 
     Args:
@@ -112,13 +111,13 @@ class LengthTables(SynthesizingFunction):
     """The number of positions in the tables."""
     return self.tile_length or self.max_length
 
-  def check_length(self, inputs: attention_inputs.AttentionInputs) -> None:
+  def check_length(self, inputs: AttentionInputs) -> None:
     """Raises a ValueError if the sequences are longer than `max_length`."""
     if not self.tile_length:
       checks.check_length(self.parameter("max_length"), self.max_length,
                           inputs.memory_length.size)
 
-  def fit(self, table: mtf.Tensor, inputs: attention_inputs.AttentionInputs,
+  def fit(self, table: mtf.Tensor, inputs: AttentionInputs,
           *dim_names: str) -> mtf.Tensor:
     """Checks the dimensions of `table` in `dim_names`, and tiles them if required.
 

@@ -5,16 +5,16 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 import tensorflow.compat.v1 as tf
 
 
-def hidden_layer(inputs: attention_inputs.AttentionInputs,
+def hidden_layer(inputs: AttentionInputs,
                  share_query: bool = False, use_bias: bool = False) -> mtf.Tensor:
   """relu(X W1 + b1), the first layer of both dense functions.
 
   Args:
-    inputs: an `AttentionInputs`.
+    inputs: the inputs of the call.
     share_query: use V's projection `q` instead of `W1`.
     use_bias: add `b1` [heads, d_kv].
 
@@ -86,8 +86,7 @@ class DenseLogits(base.LengthTables):
     biases = ("b1", "b2") if self.use_bias else ()
     return ("q" if self.share_query else "W1", "W2") + biases
 
-  def logits(
-      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     hidden = hidden_layer(inputs, self.share_query, self.use_bias)
     columns = mtf.Dimension("memory_length", self.table_length)
     per_head = [] if self.share_heads else [inputs.heads]
@@ -165,8 +164,7 @@ class FactorizedDenseLogits(base.LengthTables):
           "of the three, or leave a and b out.")
     return a, b
 
-  def logits(
-      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     hidden = hidden_layer(inputs)
 
     def operand(name, dim):

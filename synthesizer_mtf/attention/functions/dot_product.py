@@ -3,7 +3,7 @@
 import gin
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -17,8 +17,7 @@ class DotProductLogits(base.SynthesizingFunction):
 
   variables = {"q": base.Axes(), "k": base.Axes()}
 
-  def logits(
-      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     return [logit_forms.InnerProduct(
         inputs.project_query(), inputs.project_memory("k"))]
 

@@ -5,7 +5,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -38,8 +38,7 @@ class FactorizedRandomLogits(base.LengthTables):
     checks.check_not_negative(self.parameter("stddev"), stddev)
     self.stddev = stddev
 
-  def logits(
-      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     rank = mtf.Dimension("rank", self.rank)
     stddev = self.stddev ** 0.5 * self.rank ** -0.25
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import masks
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 import tensorflow.compat.v1 as tf
 
 _FAR = 1 << 20  # longer than any sequence
@@ -93,13 +93,8 @@ class FixedPatterns(base.SynthesizingFunction):
           f"{', '.join(WINDOWS)}.")
     self.patterns = tuple(patterns)
 
-  def logits(
-      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
-    """See the base class.
-
-    Returns:
-      a list of one `Table`, with `batch` only if the patterns depend on the length or
-      the packing of the segments.
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
+    """One `Table`, with `batch` only if length or packing of segments matter.
 
     Raises:
       ValueError: a pattern needs later tokens and the stack is a decoder.
@@ -122,15 +117,11 @@ class FixedPatterns(base.SynthesizingFunction):
 
 
 def _log_weights(patterns, inputs):
-  """log P, as <float32>[batch, heads, length, memory_length].
-
-  Args:
-    patterns: a list of names; one for each head, or repeated over the heads.
-    inputs: an `AttentionInputs`.
+  """log P for patterns, which are repeated over the heads.
 
   Returns:
-    a tensor, without `batch` if all examples share it, and without `length` in
-    incremental mode.
+    <float32>[batch, heads, length, memory_length], without `batch` if all examples
+    share it, and without `length` in incremental mode.
   """
   query, key = inputs.query_position, inputs.memory_position
   length = query + 1 if inputs.in_decoder else inputs.segment_length()
@@ -147,7 +138,7 @@ def _log_weights(patterns, inputs):
   log_weights = mtf.sub(
       _log(_rank(key, first, last, slope, inputs)) * (3 * cubic),
       _log_sum(last - first + 1, cubic), output_shape=dims)
-  return mtf.maximum(log_weights + attend.mask_bias(inside), _LOG_OF_ZERO)
+  return mtf.maximum(log_weights + masks.mask_bias(inside), _LOG_OF_ZERO)
 
 
 def _cut(query, offset, length, inputs):

@@ -5,7 +5,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.functions import dense
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -41,8 +41,7 @@ class LocalDenseLogits(base.SynthesizingFunction):
     self.check_at_least(1, width=width)
     self.width = width
 
-  def logits(
-      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     hidden = dense.hidden_layer(inputs)
     near = mtf.Dimension("near", self.width)
     weights = inputs.variable(

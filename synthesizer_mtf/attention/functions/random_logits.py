@@ -5,7 +5,7 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -39,8 +39,7 @@ class RandomLogits(base.LengthTables):
     checks.check_not_negative(self.parameter("stddev"), stddev)
     self.stddev = stddev
 
-  def logits(
-      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     size = self.table_length
     table = inputs.variable(
         "R", [inputs.heads, mtf.Dimension("length", size),

@@ -5,8 +5,8 @@ import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import tables
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 
 
 @gin.configurable(module="synthesizer_mtf")
@@ -41,8 +41,7 @@ class ToeplitzLogits(base.LengthTables):
     checks.check_not_negative(self.parameter("stddev"), stddev)
     self.stddev = stddev
 
-  def logits(
-      self, inputs: attention_inputs.AttentionInputs) -> list[logit_forms.Logits]:
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     self.check_length(inputs)
     length = inputs.memory_length.size
     before = self._distances("T", self.table_length, length, inputs)

@@ -31,12 +31,7 @@ def is_packed(context: transformer.Context,
   TensorFlow makes ids with `mtf.minimum(inputs, 1)`. No id is above 1 then, whoever
   made them, so they mark padding only. All other ids may separate segments.
 
-  Args:
-    context: a `transformer.Context`.
-    declared: the user's setting, True or False; or None.
-
-  Returns:
-    a boolean; always False without segment ids.
+  A user's setting, `declared`, decides if there are ids. Without ids no row is packed.
   """
   ids = segment_id(context)
   if ids is None:

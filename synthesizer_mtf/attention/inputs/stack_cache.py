@@ -18,12 +18,7 @@ def once_per_stack(context: transformer.Context, key: Any,
   """Calls `make` once for all layers of a stack, and returns its result.
 
   Layers that run again in the backward pass cannot share tensors, so each of them
-  calls `make`. So do the layers of a stack of another class.
-
-  Args:
-    context: a `transformer.Context`.
-    key: a hashable name.
-    make: a function without arguments.
+  calls `make`. So do the layers of a stack of another class. The key is hashable.
   """
   stack = context.model.layer_stack
   if type(stack) not in _STACKS or getattr(stack, "_recompute_grads", False):

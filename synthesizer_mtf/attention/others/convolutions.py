@@ -14,7 +14,7 @@ from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import kinds
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import stack_cache
@@ -47,8 +47,7 @@ class Convolution(transformer.TransformerLayer):
 
   variables: ClassVar[Mapping[str, base.Axes]] = {}
 
-  def __init__(self, num_heads: int | None = None,
-               key_value_size: int | None = None,
+  def __init__(self, num_heads: int | None = None, key_value_size: int | None = None,
                dropout_rate: float | None = None,
                kernel_size: int | list[int] = 9, kernels: str = "per_head",
                pointwise: bool = False, use_bias: bool = False,
@@ -56,51 +55,42 @@ class Convolution(transformer.TransformerLayer):
     """Declares the parameters.
 
     Args:
-      num_heads: an integer, the number of kernels; the gin macro `%num_heads`
-        if None.
-      key_value_size: an integer, the number of channels that share a kernel; the
-        gin macro `%d_kv` if None, or d_model / num_heads without that macro.
-      dropout_rate: a float, the share of the normalized kernel's entries which
-        are dropped in training (DropConnect); the gin macro `%dropout_rate` if
-        None, or 0 without that macro.
-      kernel_size: an integer, or a list with one for each block of the stack. The
-        sizes in the Synthesizer paper's Table 4 imply 9; Wu et al. have
+      num_heads: the number of kernels; the gin macro `%num_heads` if None.
+      key_value_size: the number of channels that share a kernel; the gin macro `%d_kv`
+        if None, or d_model / num_heads without that macro.
+      dropout_rate: the share of the normalized kernel's entries which are dropped in
+        training (DropConnect); the gin macro `%dropout_rate` if None, or 0.
+      kernel_size: one size, or a list with one for each block of the stack. The sizes
+        in the Synthesizer paper's Table 4 imply 9; Wu et al. have
         [3, 7, 15, 31, 31, 31, 31] in the encoder.
       kernels: "per_head", or "per_channel" for one kernel for each of the
         num_heads * key_value_size channels, as Table 4's sizes imply.
-      pointwise: whether a projection mixes the channels after the convolution,
-        as Table 4's sizes imply.
-      use_bias: whether projections, convolution and predicted kernels have
-        biases.
-      packed: whether rows may hold several examples. None detects it (see
-        `segments.is_packed`); False promises that no row does, and is faster
-        if rows carry ids anyway.
+      pointwise: whether a projection mixes the channels after the convolution, as
+        Table 4's sizes imply.
+      use_bias: whether projections, convolution and predicted kernels have biases.
+      packed: as in `SyntheticAttention`.
 
     Raises:
       ValueError: a parameter is missing or out of range.
     """
-    self._name_in_gin = type(self).__name__
+    name = self._name_in_gin = type(self).__name__
     # Without the parameter and the macro, d_kv is d_model / num_heads, and only the
     # model knows d_model.
-    self._divide_d_model = (
-        heads.or_macro(key_value_size, "d_kv") is None)
+    self._divide_d_model = heads.or_macro(key_value_size, "d_kv") is None
     self.heads = heads.Heads(
-        self._name_in_gin, num_heads,
-        1 if self._divide_d_model else key_value_size, dropout_rate)
+        name, num_heads, 1 if self._divide_d_model else key_value_size, dropout_rate)
     if kernel_size in ([], ()):
-      raise checks.Error(
-          f"`{self._name_in_gin}.kernel_size` is an empty list; give one "
-          "number, or one for each block.")
+      raise checks.Error(f"`{name}.kernel_size` is an empty list; give one number, or "
+                         "one for each block.")
     for size in (kernel_size if isinstance(kernel_size, (list, tuple))
                  else [kernel_size]):
-      checks.check_whole(f"{self._name_in_gin}.kernel_size", size)
+      checks.check_whole(f"{name}.kernel_size", size)
     if kernels not in _KERNELS:
-      raise checks.Error(
-          f"`{self._name_in_gin}.kernels` is {kernels!r} but must be "
-          f"{' or '.join(map(repr, _KERNELS))}; change it.")
-    for name, value in (("pointwise", pointwise), ("use_bias", use_bias)):
-      checks.check_boolean(f"{self._name_in_gin}.{name}", value)
-    checks.check_boolean(f"{self._name_in_gin}.packed", packed, or_none=True)
+      raise checks.Error(f"`{name}.kernels` is {kernels!r} but must be "
+                         f"{' or '.join(map(repr, _KERNELS))}; change it.")
+    checks.check_boolean(f"{name}.pointwise", pointwise)
+    checks.check_boolean(f"{name}.use_bias", use_bias)
+    checks.check_boolean(f"{name}.packed", packed, or_none=True)
     self.kernel_size = kernel_size
     self.kernels = kernels
     self.pointwise = pointwise
@@ -108,11 +98,7 @@ class Convolution(transformer.TransformerLayer):
     self.packed = packed
 
   def choose_block(self, block: int, num_blocks: int) -> None:
-    """Takes the block's entry of a list of kernel sizes.
-
-    Args:
-      block: an integer, counted from 0.
-      num_blocks: an integer.
+    """Takes the entry of a block, counted from 0, of a list of kernel sizes.
 
     Raises:
       ValueError: the list has another length.
@@ -182,7 +168,7 @@ class Convolution(transformer.TransformerLayer):
     heads = self.heads.num_heads
     if self.kernels == "per_channel":
       heads, d_kv = heads * d_kv, 1
-    return attention_inputs.for_call(context, x, heads, d_kv, self.packed)
+    return kinds.for_call(context, x, heads, d_kv, self.packed)
 
   def _gated_values(self, inputs):
     """The gated linear unit: <float>[batch, length, heads, d_kv]."""
@@ -195,12 +181,7 @@ class Convolution(transformer.TransformerLayer):
   def _convolve_rows(self, inputs, values):
     """The convolution of whole sequences; records the decoding state.
 
-    Args:
-      inputs: an `AttentionInputs`.
-      values: <float>[batch, length, heads, d_kv]
-
-    Returns:
-      a tensor with the shape and dtype of values.
+    The values and the result are <float>[batch, length, heads, d_kv].
     """
     context, kernel = inputs.context, self._kernel_dim
     reach = kernel.size - 1
@@ -215,10 +196,9 @@ class Convolution(transformer.TransformerLayer):
     return mtf.Dimension("kernel", self.kernel_size)
 
   def _last(self, values, inputs):
-    """The values of the last tokens before decoding begins, padded with zeros.
+    """<float>[batch, kernel, heads, d_kv]: the last tokens before decoding begins.
 
-    Returns:
-      <float>[batch, kernel, heads, d_kv]
+    They are padded with zeros.
     """
     kernel = self._kernel_dim
     indices = inputs.context.initial_position - kernel.size + mtf.range(
@@ -230,12 +210,7 @@ class Convolution(transformer.TransformerLayer):
   def _convolve_step(self, inputs, values):
     """The convolution at one position; updates the decoding state.
 
-    Args:
-      inputs: a `DecodingStep`.
-      values: <float>[batch, heads, d_kv]
-
-    Returns:
-      a tensor with the shape and dtype of values.
+    The values and the result are <float>[batch, heads, d_kv].
     """
     context, kernel = inputs.context, self._kernel_dim
     last, = context.get_states(1)

@@ -10,7 +10,7 @@ from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
 
@@ -30,17 +30,14 @@ class Linformer(transformer.TransformerLayer):
 
   variables = {name: base.Axes(positions=(-2,)) for name in ("E", "F")}
 
-  def __init__(self, num_heads: int | None = None,
-               key_value_size: int | None = None,
+  def __init__(self, num_heads: int | None = None, key_value_size: int | None = None,
                dropout_rate: float | None = None, max_length: int = 512,
                rank: int = 32, share_heads: bool = False,
                share_kv: bool = False, share_layers: bool = False):
     """Declares the parameters.
 
     Args:
-      num_heads: an integer; the gin macro `%num_heads` if None.
-      key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
-      dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
+      num_heads, key_value_size, dropout_rate: as in `SyntheticAttention`.
       max_length: the longest sequence, in tokens.
       rank: the number of projections, k; 32 in the Synthesizer paper's Table 7.
       share_heads: one projection for all heads of a layer.
@@ -85,7 +82,7 @@ class Linformer(transformer.TransformerLayer):
     mixed.memory_length = self.rank  # The mixtures are the keys.
     return inputs.project_back(attend.attend(
         mixed, [logit_forms.InnerProduct(query, key)], values,
-        attention_inputs.AttentionMask(None, None)))
+        masks.AttentionMask()))
 
   def _check(self, context):
     if context.model.autoregressive:

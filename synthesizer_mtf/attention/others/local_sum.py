@@ -25,9 +25,9 @@ def shared_kernel(values: mtf.Tensor, kernel: mtf.Tensor, first: int,
   Args:
     values: <float>[batch, length, heads, d_kv]
     kernel: <float>[kernel, heads], or with some dimensions of the batch first.
-    first: an integer.
-    same: <float32>[batch, length, kernel], 0 where a kernel reaches into
-      another segment; or None.
+    first: the offset of the first entry.
+    same: <float32>[batch, length, kernel], 0 where a kernel reaches into another
+      segment; or None.
 
   Returns:
     a tensor with the shape and dtype of values.
@@ -59,11 +59,9 @@ def predicted_kernel(values: mtf.Tensor, logits: mtf.Tensor, first: int,
   Args:
     values: <float>[batch, length, heads, d_kv]
     logits: <float>[batch, length, kernel, heads]
-    first: an integer.
-    noise: <float32>[batch, kernel, heads], factors of the normalized kernel; or
-      None.
-    same: <float32>[batch, length, kernel], 0 where a kernel reaches into
-      another segment; or None.
+    first: the offset of the first entry.
+    noise: <float32>[batch, kernel, heads], factors of the normalized kernel; or None.
+    same: as in `shared_kernel`.
 
   Returns:
     a tensor with the shape and dtype of values.
@@ -84,7 +82,7 @@ def same_segment(ids: mtf.Tensor, kernel_dim: mtf.Dimension,
   Args:
     ids: <int32>[batch, length]
     kernel_dim: the dimension `kernel`.
-    first: an integer.
+    first: the offset of the first entry.
 
   Returns:
     <float32>[batch, length, kernel], 1 or 0.

@@ -19,9 +19,10 @@ from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import heads
 from synthesizer_mtf.attention import relative_position_bias
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import tables
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 from synthesizer_mtf.attention.others import sequence_blocks
 import tensorflow.compat.v1 as tf
 
@@ -101,13 +102,13 @@ class SparseAttention(transformer.TransformerLayer):
     self.packed = packed
 
   def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
-            inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+            inputs: AttentionInputs) -> mtf.Tensor:
     """Whether each key is in A(1) of each query, regardless of the order.
 
     Args:
       queries: <int32>, the queries' indices in the row, counted from 1.
       keys: <int32>, the keys' indices, likewise.
-      inputs: an `AttentionInputs`.
+      inputs: the inputs of the call.
 
     Returns:
       <bool>, with the dimensions of both, and possibly `heads`.
@@ -115,27 +116,27 @@ class SparseAttention(transformer.TransformerLayer):
     raise NotImplementedError
 
   def second(self, queries: mtf.Tensor, keys: mtf.Tensor,
-             inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+             inputs: AttentionInputs) -> mtf.Tensor:
     """Whether each key is in A(2) of each query; the arguments are those of `first`."""
     raise NotImplementedError
 
-  def near(self, inputs: attention_inputs.AttentionInputs,
+  def near(self, inputs: AttentionInputs,
            blocks: sequence_blocks.SequenceBlocks) -> View:
     """The `View` that holds A(1): a window of two blocks, or three in encoders."""
     sides = 1 if only_earlier(inputs) else 2
     return lambda tensor: blocks.windows(
         tensor, sides if blocks.blocks.size > 1 else 0)
 
-  def far(self, inputs: attention_inputs.AttentionInputs,
+  def far(self, inputs: AttentionInputs,
           blocks: sequence_blocks.SequenceBlocks) -> View:
     """The `View` that holds A(2) without `near`, or all of A(2) if `far` is alone."""
     raise NotImplementedError
 
-  def index(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+  def index(self, inputs: AttentionInputs) -> mtf.Tensor:
     """<int32>[length] or [batch, length]: each position plus one."""
     return inputs.query_index + 1
 
-  def far_alone(self, inputs: attention_inputs.AttentionInputs) -> bool:
+  def far_alone(self, inputs: AttentionInputs) -> bool:
     """Whether `far` holds all keys that the heads attend to."""
     return self.pattern == "summary" and inputs.length.size > self.stride
 
@@ -156,14 +157,8 @@ class SparseAttention(transformer.TransformerLayer):
   def _mean_of_rows(self, inputs, query, key, values):
     """The mean of the values for all queries, block by block.
 
-    Args:
-      inputs: an `AttentionInputs`.
-      query: <float>[batch, heads, length, d_kv]
-      key: <float>[batch, heads, memory_length, d_kv]
-      values: <float>[batch, heads, memory_length, d_kv]
-
-    Returns:
-      <float>[batch, heads, length, d_kv]
+    The query and the result are <float>[batch, heads, length, d_kv]; key and values
+    are <float>[batch, heads, memory_length, d_kv].
     """
     blocks = sequence_blocks.SequenceBlocks(inputs.length, self.stride)
     query = blocks.queries(query)
@@ -178,22 +173,14 @@ class SparseAttention(transformer.TransformerLayer):
   def _mean_of_step(self, inputs, query, key, values):
     """The mean of the values for one query, over the whole memory.
 
-    Keys after the query are masked, so A(1) and A(2) can ignore the order.
-
-    Args:
-      inputs: a `DecodingStep`.
-      query: <float>[batch, heads, d_kv]
-      key: <float>[batch, heads, memory_length, d_kv]
-      values: <float>[batch, heads, memory_length, d_kv]
-
-    Returns:
-      <float>[batch, heads, d_kv]
+    Keys after the query are masked, so A(1) and A(2) can ignore the order. The tensors
+    are as in `_mean_of_rows`, without `length`.
     """
     query_index = inputs.query_index + 1
     key_index = inputs.once(lambda: inputs.memory_index + 1)
     sees = [self._in_set(query_index, key_index, inputs),
             *inputs.mask()]
-    biases = [attend.mask_bias(_all(sees))]
+    biases = [masks.mask_bias(_all(sees))]
     if self.relative_position_bias:
       biases.append(self._relative_position_bias(query_index, key_index, inputs))
     part = Part(key, values, biases, inputs.memory_length)
@@ -231,7 +218,7 @@ class SparseAttention(transformer.TransformerLayer):
 
     def mask():
       queries, keys = indices()
-      return attend.mask_bias(mtf.logical_and(
+      return masks.mask_bias(mtf.logical_and(
           self._in_view(name, queries.index, keys.index, inputs),
           _seen(queries, keys, inputs)))
 
@@ -286,7 +273,7 @@ class SparseAttention(transformer.TransformerLayer):
   def _bias_of_distances(self, farthest, inputs):
     """<float>[heads, distance]: from -farthest to farthest."""
     distance = mtf.Dimension("distance", 2 * farthest + 1)
-    bias = self.relative_position_bias.of_positions(
+    bias = self.relative_position_bias.between(
         inputs, 0, mtf.range(inputs.context.mesh, distance, tf.int32) - farthest)
     return mtf.transpose(bias, [inputs.heads, distance])
 
@@ -297,7 +284,7 @@ def _has_prefix(inputs):
   return priority is not None and inputs.has_batch(priority)
 
 
-def only_earlier(inputs: attention_inputs.AttentionInputs) -> bool:
+def only_earlier(inputs: AttentionInputs) -> bool:
   """Whether queries attend to no later keys, as in a decoder without a prefix."""
   return inputs.context.read_priority is not None and not _has_prefix(inputs)
 
@@ -339,7 +326,7 @@ def masked_mean(query: mtf.Tensor, parts: list[Part],
   if may_see_nothing:
     # An extra key takes the weight of masked keys, as its logit is higher.
     logits.append(mtf.constant(
-        query.mesh, attend.MASK_VALUE / 2, queries + mtf.Dimension("keys", 1)))
+        query.mesh, masks.MASK_VALUE / 2, queries + mtf.Dimension("keys", 1)))
   weights = _softmax(logits)
   means = []
   for part, weight in zip(parts, weights):

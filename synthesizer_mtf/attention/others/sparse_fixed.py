@@ -3,10 +3,10 @@
 import gin
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
-from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import stack_cache
 from synthesizer_mtf.attention.inputs import tables
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 from synthesizer_mtf.attention.others import sequence_blocks
 from synthesizer_mtf.attention.others import sparse
 import tensorflow.compat.v1 as tf
@@ -32,8 +32,7 @@ class SparseFixed(sparse.SparseAttention):
   `relative_attention_bias` on demand.
   """
 
-  def __init__(self, num_heads: int | None = None,
-               key_value_size: int | None = None,
+  def __init__(self, num_heads: int | None = None, key_value_size: int | None = None,
                dropout_rate: float | None = None, stride: int = 128,
                columns: int = 32, distinct_columns: bool = True,
                pattern: str = "merged",
@@ -43,9 +42,7 @@ class SparseFixed(sparse.SparseAttention):
     """Declares the parameters.
 
     Args:
-      num_heads: an integer; the gin macro `%num_heads` if None.
-      key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
-      dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
+      num_heads, key_value_size, dropout_rate: as in `SyntheticAttention`.
       stride: l, the length of a block; 128 or 256 in the source.
       columns: c; 8, 16 or 32 in the source.
       distinct_columns: each head has its own c columns, as the source prefers. The
@@ -56,11 +53,7 @@ class SparseFixed(sparse.SparseAttention):
         A(2); or "alternate", A(1) and A(2) in turn (section 5.1 of the source). To
         alternate A(1) and A(2) by block, as there, bind a list of layers in gin. A
         query with an empty A(2) gets zeros.
-      relative_attention_type: None, "bias" or "bias_shared", as in
-        `SyntheticAttention`.
-      relative_attention_num_buckets: an integer.
-      packed: whether rows may hold several examples, as in
-        `SyntheticAttention`.
+      relative_attention_type, relative_attention_num_buckets, packed: likewise.
 
     Raises:
       ValueError: a parameter is missing or out of range.
@@ -78,29 +71,29 @@ class SparseFixed(sparse.SparseAttention):
     self.distinct_columns = distinct_columns
     self._sets += columns, distinct_columns
 
-  def index(self, inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+  def index(self, inputs: AttentionInputs) -> mtf.Tensor:
     return (_segment_span(inputs)[0] + 1 if inputs.is_packed
             else super().index(inputs))
 
-  def far_alone(self, inputs: attention_inputs.AttentionInputs) -> bool:
+  def far_alone(self, inputs: AttentionInputs) -> bool:
     # Many short segments of a packed row have more columns than `far` gathers.
     return not inputs.is_packed and super().far_alone(inputs)
 
   def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
-            inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+            inputs: AttentionInputs) -> mtf.Tensor:
     return mtf.equal(self._block(queries - 1), self._block(keys - 1))
 
   def second(self, queries: mtf.Tensor, keys: mtf.Tensor,
-             inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+             inputs: AttentionInputs) -> mtf.Tensor:
     return inputs.once(lambda: self._is_summary(keys - 1, inputs))
 
-  def near(self, inputs: attention_inputs.AttentionInputs,
+  def near(self, inputs: AttentionInputs,
            blocks: sequence_blocks.SequenceBlocks) -> sparse.View:
     if inputs.is_packed:  # The blocks of segments begin anywhere.
       return super().near(inputs, blocks)
     return lambda tensor: blocks.windows(tensor, 0)
 
-  def far(self, inputs: attention_inputs.AttentionInputs,
+  def far(self, inputs: AttentionInputs,
           blocks: sequence_blocks.SequenceBlocks) -> sparse.View:
     index = inputs.once_per_stack(
         ("index", self._sets),
@@ -185,11 +178,8 @@ def _segment_span(inputs):
 
   `segments.segment_position` compares all pairs of indices; this does not.
 
-  Args:
-    inputs: an `AttentionInputs` with packed rows.
-
   Returns:
-    two tensors <int32>[batch, length].
+    two tensors <int32>[batch, length], for packed rows.
   """
   length = inputs.length
 

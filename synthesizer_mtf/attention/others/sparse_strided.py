@@ -2,7 +2,7 @@
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 from synthesizer_mtf.attention.others import sequence_blocks
 from synthesizer_mtf.attention.others import sparse
 
@@ -26,8 +26,7 @@ class SparseStrided(sparse.SparseAttention):
   `relative_attention_bias` on demand.
   """
 
-  def __init__(self, num_heads: int | None = None,
-               key_value_size: int | None = None,
+  def __init__(self, num_heads: int | None = None, key_value_size: int | None = None,
                dropout_rate: float | None = None, stride: int = 128,
                pattern: str = "merged",
                relative_attention_type: str | None = None,
@@ -36,16 +35,10 @@ class SparseStrided(sparse.SparseAttention):
     """Declares the parameters.
 
     Args:
-      num_heads: an integer; the gin macro `%num_heads` if None.
-      key_value_size: an integer, d_kv; the gin macro `%d_kv` if None.
-      dropout_rate: a float; the gin macro `%dropout_rate` if None, or 0.
+      num_heads, key_value_size, dropout_rate: as in `SyntheticAttention`.
       stride: l; the source wants it near the square root of the length.
       pattern: the keys of the heads, as in `SparseFixed`.
-      relative_attention_type: None, "bias" or "bias_shared", as in
-        `SyntheticAttention`.
-      relative_attention_num_buckets: an integer.
-      packed: whether rows may hold several examples, as in
-        `SyntheticAttention`.
+      relative_attention_type, relative_attention_num_buckets, packed: likewise.
 
     Raises:
       ValueError: a parameter is missing or out of range.
@@ -55,13 +48,13 @@ class SparseStrided(sparse.SparseAttention):
                      packed)
 
   def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
-            inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+            inputs: AttentionInputs) -> mtf.Tensor:
     return mtf.less_equal(mtf.abs(queries - keys), self.stride)
 
   def second(self, queries: mtf.Tensor, keys: mtf.Tensor,
-             inputs: attention_inputs.AttentionInputs) -> mtf.Tensor:
+             inputs: AttentionInputs) -> mtf.Tensor:
     return mtf.equal(mtf.mod(queries - keys, self.stride), 0)
 
-  def far(self, inputs: attention_inputs.AttentionInputs,
+  def far(self, inputs: AttentionInputs,
           blocks: sequence_blocks.SequenceBlocks) -> sparse.View:
     return blocks.columns

@@ -23,6 +23,7 @@ from synthesizer_mtf.attention import functions
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.inputs import attention_inputs
+from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.trainer.model import jax_runtime
 import tensorflow.compat.v1 as tf
 
@@ -86,7 +87,7 @@ class AttentionSummaries(intermediates.Capture):
     for name, value in zip(names, mtf.unstack(alpha, parts)):
       _scalar(f"alpha/{name}", value)
 
-  def capture_weights(self, weights: mtf.Tensor, mask: attention_inputs.AttentionMask,
+  def capture_weights(self, weights: mtf.Tensor, mask: masks.AttentionMask,
                       inputs: attention_inputs.AttentionInputs) -> None:
     """See the base class."""
     if not inputs.context.train:
