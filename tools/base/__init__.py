@@ -6,6 +6,7 @@
   layer_names.py     names of layers
   folders.py         folders that are written as a whole or not at all
   checkpoint_writer.py  a checkpoint, variable by variable
+  cuts.py            which tasks only cut their texts
   recipes.py         the gin files of the recipes
   results.py         figures, read from checkpoints, event files and logs
   over_seeds.py      statistics over seeds

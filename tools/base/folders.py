@@ -11,6 +11,9 @@ import uuid
 from synthesizer_mtf import checks
 import tensorflow.compat.v1 as tf
 
+# The gin file that the tools read to find a folder's model.
+OPERATIVE = "operative_config.gin"
+
 
 @contextlib.contextmanager
 def new(path: str) -> Iterator[pathlib.Path]:

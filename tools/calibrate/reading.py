@@ -16,7 +16,7 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
-from synthesizer_mtf.tools.calibrate import cuts
+from synthesizer_mtf.tools.calibrate import cut_texts
 from synthesizer_mtf.tools.calibrate import moments
 from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.model import building
@@ -276,7 +276,7 @@ class Data:
         in the last one.
       what: the words beside the bar.
     """
-    rows = cuts.rows(lambda: self._dataset().batch(self._batch_size))
+    rows = cut_texts.rows(lambda: self._dataset().batch(self._batch_size))
     try:
       for found in tqdm.tqdm(itertools.islice(rows, number), what, number,
                              unit=" batches", mininterval=1):
@@ -289,7 +289,7 @@ class Data:
     """Says how many of the first texts that `batches` reads are cut; None if none."""
     if "mixture_or_task_name" not in self._given:
       return None
-    return cuts.sentence(self.name, self._split, self._lengths, number,
+    return cut_texts.sentence(self.name, self._split, self._lengths, number,
                          self._given["seed"])
 
 

@@ -11,7 +11,6 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools.base import checkpoint_writer
 from synthesizer_mtf.tools.base import folders
 from synthesizer_mtf.tools.calibrate import reading
-from synthesizer_mtf.tools.hugging_face import model_gin
 from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 import tensorflow.compat.v1 as tf
@@ -36,7 +35,7 @@ def write(path: str, output: str, graph: reading.Graph,
   with folders.new(output) as folder:
     checkpoint_writer.write(
         str(folder), os.path.basename(path), _values(path, graph, variables))
-    (folder / model_gin.OPERATIVE).write_text(
+    (folder / folders.OPERATIVE).write_text(
         f"import synthesizer_mtf\n\n{gin.config_str(max_line_length=88)}",
         encoding="utf-8")
     record = os.path.join(os.path.dirname(path), vocabulary_record.NAME)

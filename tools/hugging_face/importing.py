@@ -57,7 +57,7 @@ def run(folder: str, output: str,
     checkpoint_writer.write(str(new), _CHECKPOINT, _values(table, found, dtype))
     tokens.copy(new)
     place = os.path.abspath(output)
-    (new / model_gin.OPERATIVE).write_text(
+    (new / folders.OPERATIVE).write_text(
         model_gin.operative(arch, blocks, dtype, tokens, place), encoding="utf-8")
     if arch.decoder_layers and not is_ours:
       (new / model_gin.STOCK).write_text(model_gin.stock(arch, dtype, tokens))

@@ -8,9 +8,6 @@ from synthesizer_mtf.tools.hugging_face import tokenizers
 # The gin file for T5's own command, which does not know our parameters.
 STOCK = "stock_t5.gin"
 
-# The gin file that the tools read to find a folder's model.
-OPERATIVE = "operative_config.gin"
-
 # Mesh TensorFlow rounds sizes of vocabularies up to a multiple of this.
 _DIVISOR = 128
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
-import inspect
 import time
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import own_mixture
+from synthesizer_mtf.tools.base import cuts
 from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.data import unknown_pieces
 import tensorflow.compat.v2 as tf
@@ -19,9 +19,6 @@ import tqdm
 
 Lengths = dict[str, int]
 Row = dict[str, Any]
-
-# Preprocessors that use the lengths only to cut.
-_CUTS = ("append_eos_after_trim", "append_eos", "report", "trim")
 
 
 @dataclasses.dataclass
@@ -173,23 +170,13 @@ def _dataset(provider, lengths, split):
   return provider.get_dataset(lengths, split, shuffle=False, seed=0, num_epochs=1)
 
 
-def cuts_only(task: seqio.Task) -> bool:
-  """Returns whether a task uses the lengths only to cut."""
-  return all(_name(step) in _CUTS for step in filter(callable, task.preprocessors)
-             if "sequence_length" in inspect.signature(step).parameters)
-
-
 def _member(task, lengths, split, keys, most):
   """Reads the lengths of a task's first rows."""
-  made = not cuts_only(task)
+  made = not cuts.cuts_only(task)
   data = _dataset(task, lengths if made else None, split)
   rows = [[len(row[key]) for key in keys]
           for row in data.take(most).as_numpy_iterator()]
   return Member(dict(zip(keys, np.array(rows).T)), made)
-
-
-def _name(step):
-  return getattr(inspect.unwrap(getattr(step, "func", step)), "__name__", "")
 
 
 def _rates(provider, members):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import seqio
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.tools.inspect_task import reading as inspection
+from synthesizer_mtf.tools.base import cuts
 import tensorflow.compat.v1 as tf
 
 
@@ -30,7 +30,7 @@ def sentence(name: str, split: str, lengths: Mapping[str, int], number: int,
   """
   task = seqio.get_mixture_or_task(name)
   members = [each for each in seqio.get_subtasks(task) if split in each.splits]
-  made = [each.name for each in members if not inspection.cuts_only(each)]
+  made = [each.name for each in members if not cuts.cuts_only(each)]
   if made:
     return None if len(made) == len(members) else (
         f"Texts of {name} with more tokens than the model's sequences are cut. They "
