@@ -317,6 +317,9 @@ HOOKS = {
         "`_Input.__mul__`, `_Scaled.__mul__`: T5's norm ends with x * r * scale, and "
         "reads its epsilon and name from gin itself, which operative_config.gin then "
         "has. So Mesh's function runs, and its last two products are ours",
+    "runtime/mesh.py":
+        "reads `mtf.Graph.operations`: Mesh imports features without the names of "
+        "their dimensions, and the reshape that follows has them",
 }
 
 

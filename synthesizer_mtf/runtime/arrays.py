@@ -34,11 +34,12 @@ class Arrays:
   """
 
   def __init__(self, shape: Any, layout: Any = "",
-               names: Sequence[str | None] | None = None) -> None:
+               names: Sequence[Any] | None = None) -> None:
     """Finds the devices; the arguments are those of `devices.Devices`."""
     self.devices = devices.Devices(shape, layout, names)
     self._arrays: dict[str, Any] = {}
     self._call: Any = None
+    self._types: list[Any] = []  # Of the arguments of the program.
     self._signature: Signature | None = None
 
   def put(self, name: str, value: np.ndarray, parts: devices.Parts) -> None:
@@ -61,6 +62,7 @@ class Arrays:
 
     self._signature = signature
     exported = jax.export.deserialize(bytearray(signature.module))
+    self._types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in exported.in_avals]
     changed = signature.changed
     kept = [name for name in signature.state if name not in set(changed)]
 
@@ -75,6 +77,16 @@ class Arrays:
     self._call = jax.jit(
         call, in_shardings=(inputs, outs, ins),
         out_shardings=tuple([whole] * signature.results + outs), donate_argnums=(1,))
+
+  def lower(self) -> Any:
+    """The program for the devices, a `jax.stages.Lowered`, which compiles it."""
+    signature = self._signature
+    assert signature is not None
+    inputs = len(signature.inputs)
+    state = dict(zip(signature.state, self._types[inputs:]))
+    return self._call.lower(
+        self._types[:inputs], [state[name] for name in signature.changed],
+        [state[name] for name in signature.state if name not in set(signature.changed)])
 
   def run(self, values: Sequence[Any]) -> list[np.ndarray]:
     """Runs the program once, which changes variables; returns its results."""

@@ -21,7 +21,7 @@ class Devices:
     shape: the mesh, a `mtf.Shape`.
   """
 
-  def __init__(self, shape: Any, layout: Any, names: Sequence[str | None] | None = None
+  def __init__(self, shape: Any, layout: Any, names: Sequence[Any] | None = None
                ) -> None:
     """Finds the devices.
 
@@ -29,7 +29,7 @@ class Devices:
       shape: what `mtf.convert_to_shape` accepts.
       layout: what `mtf.convert_to_layout_rules` accepts.
       names: `utils.run.mesh_devices`: names such as "gpu:0"; without names, all
-        devices that JAX sees.
+        devices that JAX sees. Devices of JAX can stand for their names.
 
     Raises:
       ValueError: a device does not exist, or their number is not the mesh's size.
@@ -96,6 +96,8 @@ def _device(name):
   """The device of a name such as "gpu:0"."""
   import jax
 
+  if isinstance(name, jax.Device):
+    return name
   match = _NAME.fullmatch(name)
   with contextlib.suppress(RuntimeError, IndexError):  # No such platform; no such one.
     if match:

@@ -11,6 +11,7 @@ They pass through TensorFlow one at a time, when `saving.py` saves or restores t
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import mesh_tensorflow as mtf
@@ -41,7 +42,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
   """
 
   def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
-               names: list[str] | None = None,
+               names: Sequence[Any] | None = None,
                draw: Callable[..., tuple[tf.Tensor, tf.Tensor]] | None = None) -> None:
     """Finds the devices.
 
@@ -49,6 +50,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
       shape: the mesh; `mtf.convert_to_shape` accepts it.
       layout: the layout rules; `mtf.convert_to_layout_rules` accepts them.
       names: devices, such as "gpu:0"; None or empty names for all that JAX sees.
+        Devices of JAX can stand for their names.
       draw: a function (sizes, tf_fn, kwargs) of random numbers, and of what they
         hang on outside of loops; None for those of TensorFlow.
 
@@ -163,7 +165,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     if tensor.graph is not self._graph or program.is_constant(tensor):  # Or in a loop.
       return self.LaidOutTensor([tensor])
     tensor = tf.identity(tensor, name="jax_input")
-    self._inputs.append(program.Input(tensor, self.jax_devices.parts(x.shape)))
+    self._inputs.append(program.Input(tensor, self.jax_devices.parts(_shape(x))))
     return self.LaidOutTensor([tensor])
 
   def export_to_tf_tensor(self, x: mtf.Tensor, laid_out_x: Any) -> tf.Tensor:
@@ -211,6 +213,16 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
   def _run(self, *values):
     self.results = self.arrays.run(values)
     return np.int32(0)
+
+
+def _shape(x):
+  """The shape of an imported tensor, whose dimensions Mesh imports without names.
+
+  As it imports features in this way, their batch would not be split otherwise.
+  """
+  named = [op.outputs[0].shape for op in x.graph.operations
+           if isinstance(op, mtf.ReshapeOperation) and op.inputs[0] is x]
+  return named[0] if named else x.shape
 
 
 def _in_python(function, inputs, dtype, name=None):

@@ -10,6 +10,7 @@ from support import documents
 from support import in_process
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.runtime import arrays
+from synthesizer_mtf.runtime import mesh
 from synthesizer_mtf.trainer.model import jax_runtime
 from synthesizer_mtf.trainer.watching import progress
 import tensorflow.compat.v1 as tf
@@ -220,3 +221,28 @@ def test_uniform_numbers_are_those_of_tensorflow():
       "", "", ["cpu:0"]))
   np.testing.assert_array_equal(of_jax, of_tensorflow)
   assert len(set(of_jax)) == 9 and (of_jax >= 2).all() and (of_jax < 5).all()
+
+
+@only_new
+@pytest.mark.parametrize("mesh_shape", ["batch:4", "batch:2,model:2", "model:4"])
+def test_each_device_computes_and_keeps_its_share(mesh_shape):
+  batch, d_in, d_out = (mtf.Dimension(*each) for each in (
+      ("batch", 64), ("d_in", 32), ("d_out", 16)))
+  graph = mtf.Graph()
+  on = mtf.Mesh(graph, "mesh")
+  with tf.Graph().as_default():
+    x = mtf.import_fully_replicated(
+        on, tf.placeholder(tf.float32, [64, 32]), mtf.Shape([batch, d_in]), name="x")
+    w = mtf.get_variable(on, "w", mtf.Shape([d_in, d_out]))
+    loss = mtf.reduce_sum(mtf.square(mtf.einsum([x, w], reduced_dims=[d_in])))
+    mtf.optimize.SgdOptimizer(.1).apply_grads(
+        mtf.gradients([loss], [w]), graph.trainable_variables)
+    mesh_impl = mesh.JaxMeshImpl(mesh_shape, "batch:batch,d_out:model")
+    mtf.Lowering(graph, {on: mesh_impl}, autostack=False).export_to_tf_tensor(loss)
+    mesh_impl.compile()
+    compiled = mesh_impl.arrays.lower().compile()
+  products = 2 * 2 * 64 * 32 * 16  # Forward, and for the gradient of w.
+  assert products / 4 < compiled.cost_analysis()["flops"] < 1.5 * products / 4
+  parts = {dim.name: dim.size for dim in mtf.convert_to_shape(mesh_shape).dims}
+  kept = 4 * (64 * 32 / parts.get("batch", 1) + 32 * 16 / parts.get("model", 1))
+  assert kept <= compiled.memory_analysis().argument_size_in_bytes < kept + 64
