@@ -77,10 +77,10 @@ def check_choice(parameter: str, value: Any) -> None:
   if not entries:
     raise checks.Error(f"`{parameter}` has 0 entries, {value!r}; give one entry for "
                        "each block, or one notation for all, such as 'R+V'.")
-  for each in entries:
-    is_class = callable(each) or isinstance(each, gin.config.ConfigurableReference)
-    if not is_class and not (isinstance(each, str) and each in LAYERS):
-      _names(each, parameter)
+  for entry in entries:
+    is_class = callable(entry) or isinstance(entry, gin.config.ConfigurableReference)
+    if not is_class and not (isinstance(entry, str) and entry in LAYERS):
+      _names(entry, parameter)
 
 
 def _names(notation, parameter="synthesizer_stack.attention"):

@@ -141,3 +141,24 @@ class LengthTables(SynthesizingFunction):
       return longer
 
     return inputs.once(tiled) if self.tile_length else table
+
+
+class RandomTables(LengthTables):
+  """Base class of functions whose tables are drawn, such as R."""
+
+  def __init__(self, max_length: int = 512, tile_length: int | None = None,
+               stddev: float = 1.0):
+    """Declares the parameters.
+
+    Args:
+      max_length: the longest sequence, in tokens.
+      tile_length: learn tables of this many positions, or distances, and repeat them to
+        any length; `max_length` is then ignored.
+      stddev: standard deviation of the initial logits.
+
+    Raises:
+      ValueError: a length is below 1, or `stddev` below 0.
+    """
+    super().__init__(max_length, tile_length)
+    checks.check_not_negative(self.parameter("stddev"), stddev)
+    self.stddev = stddev

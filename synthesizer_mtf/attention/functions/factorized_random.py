@@ -2,14 +2,13 @@
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf import checks
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 
 
 @gin.configurable(module="synthesizer_mtf")
-class FactorizedRandomLogits(base.LengthTables):
+class FactorizedRandomLogits(base.RandomTables):
   """S(X) = R1 R2^T (arXiv:2005.00743, Factorized Random Synthesizer, eq. 7).
 
   Variables: `R1` [heads, length, rank], `R2` [heads, memory_length, rank].
@@ -32,11 +31,9 @@ class FactorizedRandomLogits(base.LengthTables):
     Raises:
       ValueError: a length or the rank is below 1, or `stddev` below 0.
     """
-    super().__init__(max_length, tile_length)
+    super().__init__(max_length, tile_length, stddev)
     self.check_at_least(1, rank=rank)
     self.rank = rank
-    checks.check_not_negative(self.parameter("stddev"), stddev)
-    self.stddev = stddev
 
   def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     rank = mtf.Dimension("rank", self.rank)

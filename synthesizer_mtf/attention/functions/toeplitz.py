@@ -2,7 +2,6 @@
 
 import gin
 import mesh_tensorflow as mtf
-from synthesizer_mtf import checks
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.inputs import tables
@@ -10,7 +9,7 @@ from synthesizer_mtf.attention.inputs.attention_inputs import AttentionInputs
 
 
 @gin.configurable(module="synthesizer_mtf")
-class ToeplitzLogits(base.LengthTables):
+class ToeplitzLogits(base.RandomTables):
   """S(X)[i, j] = T[j - i], learned: a convolution over all offsets.
 
   It is the Random Synthesizer (arXiv:2005.00743, eq. 4) with tied weights along each
@@ -23,23 +22,6 @@ class ToeplitzLogits(base.LengthTables):
 
   variables = {"T": base.Axes(heads=-2, positions=(-1,)),
                "T_after": base.Axes(heads=-2, positions=(-1,))}
-
-  def __init__(self, max_length: int = 512, tile_length: int | None = None,
-               stddev: float = 1.0):
-    """Declares the parameters.
-
-    Args:
-      max_length: the longest sequence, in tokens.
-      tile_length: learn the logits of this many distances and repeat them to any
-        length; `max_length` is then ignored.
-      stddev: standard deviation of the initial logits.
-
-    Raises:
-      ValueError: a length is below 1, or `stddev` below 0.
-    """
-    super().__init__(max_length, tile_length)
-    checks.check_not_negative(self.parameter("stddev"), stddev)
-    self.stddev = stddev
 
   def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     self.check_length(inputs)

@@ -80,11 +80,25 @@ class SparseAttention(transformer.TransformerLayer):
 
   variables: ClassVar[Mapping[str, base.Axes]] = {}
 
-  def __init__(self, num_heads: int | None, key_value_size: int | None,
-               dropout_rate: float | None, stride: int, pattern: str,
-               relative_attention_type: str | None,
-               relative_attention_num_buckets: int, packed: bool | None):
-    """Declares the parameters; the subclasses explain them."""
+  def __init__(self, num_heads: int | None = None, key_value_size: int | None = None,
+               dropout_rate: float | None = None, stride: int = 128,
+               pattern: str = "merged", relative_attention_type: str | None = None,
+               relative_attention_num_buckets: int = 32, packed: bool | None = None):
+    """Declares the parameters.
+
+    Args:
+      num_heads, key_value_size, dropout_rate: as in `SyntheticAttention`.
+      stride: l, the length of a block; 128 or 256 in the source.
+      pattern: the keys of the heads: "merged", the union; "local", A(1); "summary",
+        A(2); or "alternate", A(1) and A(2) in turn (section 5.1 of the source). To
+        alternate A(1) and A(2) by block, as there, bind a list of layers in gin. A
+        query with an empty A(2) gets zeros.
+      relative_attention_type, relative_attention_num_buckets, packed: as in
+        `SyntheticAttention`.
+
+    Raises:
+      ValueError: a parameter is missing or out of range.
+    """
     name = type(self).__name__
     self.heads = heads.Heads(
         name, num_heads, key_value_size, dropout_rate)

@@ -42,18 +42,14 @@ class SparseFixed(sparse.SparseAttention):
     """Declares the parameters.
 
     Args:
-      num_heads, key_value_size, dropout_rate: as in `SyntheticAttention`.
-      stride: l, the length of a block; 128 or 256 in the source.
+      num_heads, key_value_size, dropout_rate, stride: as in `SparseAttention`.
       columns: c; 8, 16 or 32 in the source.
       distinct_columns: each head has its own c columns, as the source prefers. The
         first head has the last c of the block, the next head the c before these, and
         so on; when fewer than c are left, heads start again from the end. If False,
         all heads have the last c.
-      pattern: the keys of the heads: "merged", the union; "local", A(1); "summary",
-        A(2); or "alternate", A(1) and A(2) in turn (section 5.1 of the source). To
-        alternate A(1) and A(2) by block, as there, bind a list of layers in gin. A
-        query with an empty A(2) gets zeros.
-      relative_attention_type, relative_attention_num_buckets, packed: likewise.
+      pattern, relative_attention_type, relative_attention_num_buckets, packed: as in
+        `SparseAttention`.
 
     Raises:
       ValueError: a parameter is missing or out of range.

@@ -20,32 +20,12 @@ class SparseStrided(sparse.SparseAttention):
 
   Queries of a block attend to a window of two blocks (three in encoders). Tokens with
   the same index in their blocks attend to each other. So time and memory grow as
-  length * (stride + length / stride).
+  length * (stride + length / stride). The source wants a stride near the square root of
+  the length.
 
   Variables: `q`, `k`, `v`, `o` as T5 stores them, and T5's
   `relative_attention_bias` on demand.
   """
-
-  def __init__(self, num_heads: int | None = None, key_value_size: int | None = None,
-               dropout_rate: float | None = None, stride: int = 128,
-               pattern: str = "merged",
-               relative_attention_type: str | None = None,
-               relative_attention_num_buckets: int = 32,
-               packed: bool | None = None):
-    """Declares the parameters.
-
-    Args:
-      num_heads, key_value_size, dropout_rate: as in `SyntheticAttention`.
-      stride: l; the source wants it near the square root of the length.
-      pattern: the keys of the heads, as in `SparseFixed`.
-      relative_attention_type, relative_attention_num_buckets, packed: likewise.
-
-    Raises:
-      ValueError: a parameter is missing or out of range.
-    """
-    super().__init__(num_heads, key_value_size, dropout_rate, stride, pattern,
-                     relative_attention_type, relative_attention_num_buckets,
-                     packed)
 
   def first(self, queries: mtf.Tensor, keys: mtf.Tensor,
             inputs: AttentionInputs) -> mtf.Tensor:
