@@ -123,12 +123,12 @@ def softmax(logits: mtf.Tensor, gradient: int | None = None) -> mtf.Tensor:
   Returns:
     a tensor with the shape and dtype of logits.
   """
-  def of_slice(x):  # [..., memory_length] -> the same
+  def softmax_slice(x):  # [..., memory_length] -> the same
     shape = x.shape.as_list()
     if len(shape) <= 5:  # The most that TensorFlow's kernel for CPUs takes.
       return tf.nn.softmax(x)
     return tf.reshape(tf.nn.softmax(tf.reshape(x, [-1, shape[-1]])), shape)
 
   return splits.slicewise(
-      of_slice, [logits], splittable_dims=logits.shape.dims[:-1],
+      softmax_slice, [logits], splittable_dims=logits.shape.dims[:-1],
       grad_function=gradient)

@@ -12,6 +12,7 @@ from support import cases
 from support import harness
 from support import models
 from support import reference
+from support.examples import PACKED
 from support.examples import PADDED
 from support.examples import tokens
 from support.random_cases import Case
@@ -119,6 +120,16 @@ def test_without_a_softmax_an_example_of_padding_alone_gives_zeros():
     y, _ = harness.forward(
         cases.make_layer(notation, softmax=False), tokens(), False, ids)
     assert np.all(y[1] == 0) and np.abs(y[0]).min() > 0
+
+
+def test_entries_of_a_table_have_the_same_gradients_on_a_mesh():
+  """Packed rows read them one by one, without a softmax."""
+  one, many = (harness.forward(
+      cases.make_layer("R", softmax=False), tokens(), False, PACKED, True,
+      gradients=True, mesh_shape=mesh, layout="batch:b,heads:m")
+               for mesh in ("", "b:2,m:3"))
+  np.testing.assert_allclose(many[0], one[0], atol=1e-5)
+  reference.check_same(many[2], one[2])
 
 
 def test_the_scale_in_the_mixers_gin_file_keeps_the_scale_of_the_values():

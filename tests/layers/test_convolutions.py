@@ -4,23 +4,19 @@ import numpy as np
 import pytest
 from support import harness
 from support import models
+from support.examples import PACKED
+from support.examples import PADDED
+from support.examples import tokens
 import synthesizer_mtf
 
 NAMES = ["LightConv", "DyConv"]
 both = pytest.mark.parametrize("name", NAMES)
-PACKED = np.array([[1, 1, 1, 2, 2, 3, 0], [1, 2, 2, 2, 2, 2, 2]])
-PADDED = np.array([[1, 1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1, 1]])
 
 
 def make(name, **kwargs):
   return synthesizer_mtf.attention_layer(name, **{
       "num_heads": 3, "key_value_size": 5, "dropout_rate": 0.0,
       "kernel_size": 4, **kwargs})
-
-
-def tokens(length=7, seed=0):
-  return np.random.RandomState(seed).randn(
-      2, length, harness.D_MODEL).astype(np.float32)
 
 
 @both
@@ -60,9 +56,6 @@ def test_the_kernel_is_drawn_as_in_the_authors_code(name):
   fan_in = 9 if name == "LightConv" else 200
   expected = np.sqrt(2 / (fan_in + 9 * 40))
   assert abs(graph.variables["W"].std() / expected - 1) < 0.15
-
-
-# Parameters.
 
 
 def sizes(*bindings, decoder=False):

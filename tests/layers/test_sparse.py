@@ -3,11 +3,10 @@
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
-from support import examples
 from support import harness
 from support import models
+from support.examples import tokens
 import synthesizer_mtf
-from synthesizer_mtf.attention.others import sparse_fixed
 import tensorflow.compat.v1 as tf
 
 HEADS, D_KV = 3, 5
@@ -21,10 +20,6 @@ def make(name, **kwargs):
       name, num_heads=HEADS, key_value_size=D_KV, dropout_rate=0.0, **kwargs)
 
 
-def tokens(batch=2, length=LENGTH, seed=1):
-  return examples.tokens(batch, length, seed)
-
-
 def largest(name, length, packed, decoder, **kwargs):
   """The size of the largest tensor, and the multiply-adds of all matrix products."""
   layer = make(name, relative_attention_type="bias", **kwargs)
@@ -32,7 +27,7 @@ def largest(name, length, packed, decoder, **kwargs):
   with graph.tf_graph.as_default():
     batch = graph.batch_dim, graph.length_dim
     ids = graph.constant(np.ones((2, length), int), *batch)
-    x = graph.constant(tokens(2, length), *batch, graph.d_model)
+    x = graph.constant(tokens(length=length), *batch, graph.d_model)
     y = graph.call(graph.context(
         sequence_id=ids if packed else mtf.minimum(ids, 1)), x)
     mtf.gradients([mtf.reduce_sum(y)], [
@@ -68,7 +63,7 @@ def test_further_batch_dimensions_change_nothing(name, kwargs, ids):
   """T5's trainer has `outer_batch` before `batch`, and beam search `beam`."""
   layer = make(name, relative_attention_type="bias", **kwargs)
   expected, plain = harness.forward(
-      layer, tokens(), True, ids, packed=ids is PACKED)
+      layer, tokens(length=LENGTH), True, ids, packed=ids is PACKED)
   graph = harness.LayerGraph(layer, True, 2, LENGTH, values=plain.variables)
   with graph.tf_graph.as_default():
     dims = [mtf.Dimension("outer_batch", 1), graph.batch_dim,
@@ -77,7 +72,7 @@ def test_further_batch_dimensions_change_nothing(name, kwargs, ids):
     context = graph.context(batch_dims=dims, sequence_id=(
         segments if ids is PACKED else mtf.minimum(segments, 1)))
     y, = graph.run(graph.call(context, graph.constant(
-        tokens()[None, :, None], *dims, graph.length_dim, graph.d_model)))
+        tokens(length=LENGTH)[None, :, None], *dims, graph.length_dim, graph.d_model)))
   np.testing.assert_allclose(y[0, :, 0], expected, atol=1e-5)
 
 
@@ -100,7 +95,8 @@ def test_layers_of_a_stack_share_what_is_the_same_for_both(
   graph = harness.LayerGraph(None, True, 2, LENGTH)
   with graph.tf_graph.as_default():
     context = graph.context()
-    x = graph.constant(tokens(), graph.batch_dim, graph.length_dim, graph.d_model)
+    x = graph.constant(
+        tokens(length=LENGTH), graph.batch_dim, graph.length_dim, graph.d_model)
     for n, stride in enumerate(strides):
       with tf.variable_scope(f"block_{n}"):
         x = make("SparseStrided", stride=stride,
@@ -116,7 +112,5 @@ def test_blocks_of_a_model_can_take_the_two_sets_in_turn():
       "[@decoder/a/SparseFixed, @decoder/b/SparseFixed]",
       "decoder/a/SparseFixed.pattern = 'local'",
       "decoder/b/SparseFixed.pattern = 'summary'"])
-  m = models.Model()
-  layers = [l for l in m.model.decoder.layer_stack.layers
-            if isinstance(l, sparse_fixed.SparseFixed)]
-  assert [l.pattern for l in layers] == ["local", "summary"]
+  layers = models.build().decoder.layer_stack.layers
+  assert [layer.pattern for layer in layers[::3]] == ["local", "summary"]

@@ -48,11 +48,11 @@ def matrix(before: mtf.Tensor, after: mtf.Tensor, rows: mtf.Dimension,
         add, [grad], output_shape=lead + [mtf.Dimension("distance", 2 * n)],
         splittable_dims=lead, grad_function=0)
 
-    def part(like, of_slice):
+    def part(like, cut):
       size = like.shape.dims[-1].size
       return splits.slicewise(
-          lambda t: tf.pad(of_slice(t), [[0, 0]] * len(lead) + [
-              [0, size - of_slice(t).shape.as_list()[-1]]]),
+          lambda t: tf.pad(cut(t), [[0, 0]] * len(lead) + [
+              [0, size - cut(t).shape.as_list()[-1]]]),
           [total], output_shape=like.shape, splittable_dims=lead, grad_function=0)
 
     return [part(operation.inputs[0], lambda t: t[..., n - 1::-1]),

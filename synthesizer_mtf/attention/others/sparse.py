@@ -164,11 +164,11 @@ class SparseAttention(transformer.TransformerLayer):
     query = inputs.project_query()
     key = inputs.project_memory("k")
     values = self.heads.dropout(inputs.project_memory("v"), inputs)
-    mean = (self._mean_of_step if context.mode == "incremental"
-            else self._mean_of_rows)
+    mean = (self._attend_step if context.mode == "incremental"
+            else self._attend_rows)
     return inputs.project_back(mean(inputs, query, key, values))
 
-  def _mean_of_rows(self, inputs, query, key, values):
+  def _attend_rows(self, inputs, query, key, values):
     """The mean of the values for all queries, block by block.
 
     The query and the result are <float>[batch, heads, length, d_kv]; key and values
@@ -184,11 +184,11 @@ class SparseAttention(transformer.TransformerLayer):
                         self._biases(name, view, blocks, inputs), keys))
     return blocks.join(masked_mean(query, parts, self._may_see_nothing))
 
-  def _mean_of_step(self, inputs, query, key, values):
+  def _attend_step(self, inputs, query, key, values):
     """The mean of the values for one query, over the whole memory.
 
     Keys after the query are masked, so A(1) and A(2) can ignore the order. The tensors
-    are as in `_mean_of_rows`, without `length`.
+    are as in `_attend_rows`, without `length`.
     """
     query_index = inputs.query_index + 1
     key_index = inputs.once(lambda: inputs.memory_index + 1)
@@ -281,10 +281,10 @@ class SparseAttention(transformer.TransformerLayer):
     farthest = inputs.length.size
     # Positions of finished sequences keep growing until all have finished.
     index = mtf.maximum(keys - queries + farthest, 0)
-    return tables.take_by_distance(self._bias_of_distances(farthest, inputs), index,
+    return tables.take_by_distance(self._distance_bias(farthest, inputs), index,
                                    inputs.batch_dims + [inputs.heads])
 
-  def _bias_of_distances(self, farthest, inputs):
+  def _distance_bias(self, farthest, inputs):
     """<float>[heads, distance]: from -farthest to farthest."""
     distance = mtf.Dimension("distance", 2 * farthest + 1)
     bias = self.relative_position_bias.between(
