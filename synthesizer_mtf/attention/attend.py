@@ -29,9 +29,8 @@ def attach(case: type, kernel: Kernel) -> None:
   _kernels[case] = kernel
 
 
-def attend(inputs: AttentionInputs,
-           logits: list[logit_forms.Logits], values: mtf.Tensor,
-           mask: masks.AttentionMask | None = None) -> mtf.Tensor:
+def attend(inputs: AttentionInputs, logits: list[logit_forms.Logits],
+           values: mtf.Tensor, mask: masks.AttentionMask | None = None) -> mtf.Tensor:
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
@@ -65,8 +64,7 @@ def _plain(inputs, logits, values, mask):
       output_shape=inputs.query_dims + [inputs.d_kv])
 
 
-def total(logits: list[logit_forms.Readable],
-          inputs: AttentionInputs) -> mtf.Tensor:
+def total(logits: list[logit_forms.Readable], inputs: AttentionInputs) -> mtf.Tensor:
   """The sum of logits other than `Products`.
 
   Returns:
@@ -89,9 +87,8 @@ def _table(term, inputs):
   return mtf.einsum([query, key], output_shape=inputs.logit_dims(query, key))
 
 
-def weighted_sum(inputs: AttentionInputs,
-                 logits: list[logit_forms.Logits], values: mtf.Tensor
-                 ) -> mtf.Tensor:
+def weighted_sum(inputs: AttentionInputs, logits: list[logit_forms.Logits],
+                 values: mtf.Tensor) -> mtf.Tensor:
   """The sum of the values, weighted by the logits themselves: no softmax.
 
   The Random Synthesizer without its softmax is the token mixing of an MLP-Mixer

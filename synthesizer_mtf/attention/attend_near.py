@@ -70,8 +70,7 @@ def _seen(inputs, window, first):
   return (1 - local_sum.same_segment(ids, window, first)) * masks.MASK_VALUE
 
 
-def outside(inputs: AttentionInputs,
-            near: logit_forms.Near) -> logit_forms.Table:
+def outside(inputs: AttentionInputs, near: logit_forms.Near) -> logit_forms.Table:
   """Logits that mask all keys but those near the query."""
   ones = mtf.ones(near.values.mesh, inputs.batch_dims + inputs.length_dims + [
       near.values.shape.dims[-1]])

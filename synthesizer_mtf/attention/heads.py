@@ -56,8 +56,7 @@ class Heads:
         f"{self._layer}.num_heads", mtf.Dimension("heads", self.num_heads),
         model.layout, model.mesh_shape)
 
-  def dropout(self, values: mtf.Tensor,
-              inputs: AttentionInputs) -> mtf.Tensor:
+  def dropout(self, values: mtf.Tensor, inputs: AttentionInputs) -> mtf.Tensor:
     """Applies T5's attention dropout to the values: one mask for all queries."""
     return mtf.dropout(values, inputs.context.train, rate=self.dropout_rate,
                        noise_shape=values.shape - inputs.d_kv)

@@ -96,8 +96,7 @@ def layer_name() -> str:
   return re.sub(r"(/block_\d+)/layer_000$", r"\1", layer)
 
 
-def normalized(weights: mtf.Tensor,
-               mask: masks.AttentionMask) -> mtf.Tensor:
+def normalized(weights: mtf.Tensor, mask: masks.AttentionMask) -> mtf.Tensor:
   """Weights without padding. Each row sums to 1, or to 0 if all keys are masked.
 
   The arguments are what `Capture.capture_weights` gets.

@@ -29,14 +29,11 @@ class SyntheticAttention(transformer.TransformerLayer):
   stores them, and those of the synthesizing functions.
   """
 
-  def __init__(self,
-               synthesizers: list[base.SynthesizingFunction] = gin.REQUIRED,
-               num_heads: int | None = None,
-               key_value_size: int | None = None,
+  def __init__(self, synthesizers: list[base.SynthesizingFunction] = gin.REQUIRED,
+               num_heads: int | None = None, key_value_size: int | None = None,
                dropout_rate: float | None = None,
                relative_attention_type: str | None = None,
-               relative_attention_num_buckets: int = 32,
-               packed: bool | None = None,
+               relative_attention_num_buckets: int = 32, packed: bool | None = None,
                softmax: bool = True):
     """Declares the parameters.
 

@@ -99,8 +99,7 @@ class Mixture(base.SynthesizingFunction):
             for terms, alpha in zip(parts, inputs.once(lambda: self.alphas(inputs)))
             for term in terms]
 
-  def parts(self, inputs: AttentionInputs,
-            ) -> list[list[logit_forms.Logits]]:
+  def parts(self, inputs: AttentionInputs) -> list[list[logit_forms.Logits]]:
     """The logits of each part, without weights."""
     made = []
     if _shares_query(self.synthesizers):

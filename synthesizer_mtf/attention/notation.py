@@ -37,8 +37,7 @@ _ROWS = frozenset(["Mixer", "SelfAttention", "floor", "all"])
 _LAYER_VARIABLES = frozenset(["v", "o", "alpha", "relative_attention_bias"])
 
 
-def attention_layer(
-    notation: str, **kwargs: Any) -> transformer.TransformerLayer:
+def attention_layer(notation: str, **kwargs: Any) -> transformer.TransformerLayer:
   """Makes the attention layer that a notation names.
 
   Args:

@@ -44,8 +44,7 @@ class RelativePositionBias:
   def __bool__(self) -> bool:
     return self.kind is not None
 
-  def logits(self, inputs: AttentionInputs
-             ) -> list[logit_forms.Logits]:
+  def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     """The bias as logits of a call; none if there is no bias."""
     if not self:
       return []
@@ -119,8 +118,7 @@ class RelativePositionBias:
     return self.between(inputs, 0, first + mtf.range(
         inputs.context.mesh, offsets, tf.int32))
 
-  def warn_without_order(self, context: transformer.Context,
-                         sentence: str) -> None:
+  def warn_without_order(self, context: transformer.Context, sentence: str) -> None:
     """Logs a warning, once per stack, if nothing encodes the order of tokens.
 
     Args:

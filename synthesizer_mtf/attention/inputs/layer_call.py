@@ -24,9 +24,8 @@ class LayerCall:
     memory_length: the dimension `memory_length` of the keys.
   """
 
-  def __init__(self, context: transformer.Context, x: mtf.Tensor,
-               num_heads: int, key_value_size: int,
-               memory: mtf.Tensor | None = None):
+  def __init__(self, context: transformer.Context, x: mtf.Tensor, num_heads: int,
+               key_value_size: int, memory: mtf.Tensor | None = None):
     self.context = context
     self.x = x
     self.memory = memory
@@ -82,8 +81,7 @@ class LayerCall:
     return mtf.replace_dimensions(tensor, self.length, self.memory_length)
 
   def variable(self, name: str, dims: list[mtf.Dimension], stddev: float,
-               trainable: bool = True,
-               mean: float | list[float] = 0.0) -> mtf.Tensor:
+               trainable: bool = True, mean: float | list[float] = 0.0) -> mtf.Tensor:
     """A variable in the layer's scope, initialized from a normal distribution.
 
     The mean is a number, or a list with one for each entry of the last dimension.

@@ -23,8 +23,7 @@ def segment_id(context: transformer.Context) -> mtf.Tensor | None:
   return None
 
 
-def is_packed(context: transformer.Context,
-              declared: bool | None = None) -> bool:
+def is_packed(context: transformer.Context, declared: bool | None = None) -> bool:
   """Whether rows of the batch may hold several examples.
 
   This is decided while the graph is built. If the features have no segmentation, Mesh

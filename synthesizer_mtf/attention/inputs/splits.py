@@ -135,9 +135,8 @@ def _by_tensorflow(operation, *grad_ys):
   return SlicewiseGradOperation(operation, list(grad_ys)).outputs
 
 
-def slicewise(tf_fn: Callable[..., Any], xs: list[mtf.Tensor],
-              output_shape: Any = None, output_dtype: Any = None,
-              splittable_dims: Iterable[mtf.Dimension] = (),
+def slicewise(tf_fn: Callable[..., Any], xs: list[mtf.Tensor], output_shape: Any = None,
+              output_dtype: Any = None, splittable_dims: Iterable[mtf.Dimension] = (),
               grad_function: Any = None, name: str | None = None,
               remedy: str = "") -> Any:
   """As `mtf.slicewise`, with a `SlicewiseOperation` of this module.

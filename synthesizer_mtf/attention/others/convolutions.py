@@ -48,10 +48,9 @@ class Convolution(transformer.TransformerLayer):
   variables: ClassVar[Mapping[str, base.Axes]] = {}
 
   def __init__(self, num_heads: int | None = None, key_value_size: int | None = None,
-               dropout_rate: float | None = None,
-               kernel_size: int | list[int] = 9, kernels: str = "per_head",
-               pointwise: bool = False, use_bias: bool = False,
-               packed: bool | None = None):
+               dropout_rate: float | None = None, kernel_size: int | list[int] = 9,
+               kernels: str = "per_head", pointwise: bool = False,
+               use_bias: bool = False, packed: bool | None = None):
     """Declares the parameters.
 
     Args:
@@ -165,10 +164,10 @@ class Convolution(transformer.TransformerLayer):
     d_kv = self.heads.key_value_size
     if self._divide_d_model:
       d_kv = context.model.model_dim.size // self.heads.num_heads
-    heads = self.heads.num_heads
+    num_heads = self.heads.num_heads
     if self.kernels == "per_channel":
-      heads, d_kv = heads * d_kv, 1
-    return kinds.for_call(context, x, heads, d_kv, self.packed)
+      num_heads, d_kv = num_heads * d_kv, 1
+    return kinds.for_call(context, x, num_heads, d_kv, self.packed)
 
   def _gated_values(self, inputs):
     """The gated linear unit: <float>[batch, length, heads, d_kv]."""

@@ -75,8 +75,7 @@ def predicted_kernel(values: mtf.Tensor, logits: mtf.Tensor, first: int,
   return _slicewise(add, [mtf.identity(values), logits], noise=noise, same=same)
 
 
-def same_segment(ids: mtf.Tensor, kernel_dim: mtf.Dimension,
-                 first: int) -> mtf.Tensor:
+def same_segment(ids: mtf.Tensor, kernel_dim: mtf.Dimension, first: int) -> mtf.Tensor:
   """Marks the entries of each token's kernel that lie in the token's segment.
 
   Args:

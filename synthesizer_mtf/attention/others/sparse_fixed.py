@@ -33,12 +33,10 @@ class SparseFixed(sparse.SparseAttention):
   """
 
   def __init__(self, num_heads: int | None = None, key_value_size: int | None = None,
-               dropout_rate: float | None = None, stride: int = 128,
-               columns: int = 32, distinct_columns: bool = True,
-               pattern: str = "merged",
+               dropout_rate: float | None = None, stride: int = 128, columns: int = 32,
+               distinct_columns: bool = True, pattern: str = "merged",
                relative_attention_type: str | None = None,
-               relative_attention_num_buckets: int = 32,
-               packed: bool | None = None):
+               relative_attention_num_buckets: int = 32, packed: bool | None = None):
     """Declares the parameters.
 
     Args:
