@@ -22,7 +22,7 @@ from synthesizer_mtf import gin_macros
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
 from synthesizer_mtf.fast import switch
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.command import cluster
 from synthesizer_mtf.trainer.command import precedence
 from synthesizer_mtf.trainer.command import run_checks
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
     _check_words(argv)
     _check_flags()
     run_job = cluster.of_environment(on_loss=_end)
-    checkpoints.check_folder(flags.FLAGS.model_dir)
+    model_folder.check_folder(flags.FLAGS.model_dir)
     with patches.wrapped("run", utils, functools.partial(_prepared, run_job)):
       mesh_transformer_main.main(argv)
 

@@ -12,7 +12,7 @@ from typing import Any
 from absl import logging
 import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import model_folder
 import tensorflow.compat.v2 as tf
 
 _NAME = "made_with.json"
@@ -40,7 +40,7 @@ def _identity(vocabulary):
 
 def write(task: seqio.Task, folder: str) -> None:
   """Writes the record of a cache that has just been made into its folder."""
-  checkpoints.write_whole(
+  model_folder.write_whole(
       os.path.join(folder, _NAME), json.dumps(made_with(task), indent=2) + "\n")
 
 

@@ -31,7 +31,7 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import glue  # noqa: F401 (registers tasks)
 from synthesizer_mtf.tasks import super_glue  # noqa: F401 (registers tasks)
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
@@ -181,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     tf.io.gfile.makedirs(args.output)
     for task, path in tqdm.tqdm(sorted(found.items()), disable=None):
       content, invalid = lines(task, _rows(task, args.split), _read(path))
-      checkpoints.write_whole(
+      model_folder.write_whole(
           os.path.join(args.output, FILES[task]), "\n".join(content) + "\n")
       if invalid:
         print(f"{task}: {invalid} predictions are not labels; the file has the "

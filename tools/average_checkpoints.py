@@ -21,7 +21,8 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import checkpoint_writer
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import branches
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
@@ -49,7 +50,7 @@ def average(model_dir: str, last: int, output: str) -> str:
     ValueError: there are too few checkpoints, one is damaged or of another model, or
       the output folder is not empty.
   """
-  paths = checkpoints.branch(model_dir)[-last:]
+  paths = branches.branch(model_dir)[-last:]
   if len(paths) < last:
     raise checks.Error(
         f"{model_dir!r} has {len(paths)} checkpoints{_left(model_dir, paths)}, but "
@@ -59,7 +60,7 @@ def average(model_dir: str, last: int, output: str) -> str:
     raise checks.Error(
         f"--output is {output!r}, which is not empty; name a new folder.")
   for path in paths:
-    checkpoints.check(path)
+    complete.check(path)
   _check_alike(paths)
   unfinished = output.rstrip("/") + ".unfinished"
   if tf.io.gfile.isdir(unfinished):
@@ -78,7 +79,7 @@ def average(model_dir: str, last: int, output: str) -> str:
 
 def _left(model_dir, paths):
   """Names the checkpoints that were left by going back; "" if there are none."""
-  left = [os.path.basename(path) for path in checkpoints.find(model_dir)
+  left = [os.path.basename(path) for path in complete.find(model_dir)
           if path not in paths]
   return f" that led to the last ({', '.join(left)} did not)" if left else ""
 

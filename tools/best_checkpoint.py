@@ -17,7 +17,7 @@ import os
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import results
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.watching import measures
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
@@ -74,9 +74,9 @@ def _ends(found):
 
 def _where(model_dir, step):
   """The checkpoint of a step, if there is one."""
-  for folder in (model_dir, os.path.join(model_dir, checkpoints.BEST)):
+  for folder in (model_dir, os.path.join(model_dir, complete.BEST)):
     path = os.path.join(folder, f"model.ckpt-{step}")
-    if path in checkpoints.find(folder):
+    if path in complete.find(folder):
       return path
   return "its checkpoint is gone"
 

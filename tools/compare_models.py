@@ -38,7 +38,7 @@ from synthesizer_mtf.tools.experiments import shares
 from synthesizer_mtf.tools.experiments import study_report
 from synthesizer_mtf.tools.experiments import study_runs
 from synthesizer_mtf.tools.experiments import study_types
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.watching import messages
 import t5.data
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
 def _compare(args):
   gin_names.import_modules(args.module_import)
   arguments.check_folders(args.json)
-  checkpoints.check_name(args.output_dir, "--output_dir")
+  model_folder.check_name(args.output_dir, "--output_dir")
   machine_shares = shares.shares(args.jobs)
   path = pathlib.Path(args.output_dir)
   compared = study(path.name, args)

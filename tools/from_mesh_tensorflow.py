@@ -26,7 +26,7 @@ from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import checkpoint_writer
 from synthesizer_mtf.tools.base import folders
 from synthesizer_mtf.tools.base import trained_model
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from synthesizer_mtf.trainer.watching import messages
@@ -216,7 +216,7 @@ def run(model_dir: str, output: str, step: int | None = None) -> dict[str, list[
   folders.check(output)
   with checks.calling({"--model_dir": "THEIR_MODEL_DIR"}):
     path = trained_model.find_checkpoint(model_dir, step)
-  checkpoints.check(path)
+  complete.check(path)
   gin_file = os.path.join(model_dir, _CONFIG)
   if not tf.io.gfile.exists(gin_file):
     raise checks.Error(

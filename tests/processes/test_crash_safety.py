@@ -85,7 +85,7 @@ def partial(model_dir):
 def newest(model_dir):
   """Returns the step of the newest checkpoint that is readable to the end, or 0.
 
-  It does not use `training.checkpoints`, because the test compares its result with the
+  It does not use `checkpoints.complete`, because the test compares its result with the
   choice of that module.
   """
   steps = [int(path.stem.rpartition("-")[-1])

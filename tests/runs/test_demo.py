@@ -16,7 +16,7 @@ from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tools.base import results
 from synthesizer_mtf.tools.experiments import pipeline
 from synthesizer_mtf.tools.experiments import process
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 
 ROW = {"attention": "V", "params": 1197824, "steps_per_sec": 7.125,
        "log_perplexity": 4.25, "bleu": 31.46, "accuracy": 12.5}
@@ -74,7 +74,7 @@ def test_the_latest_step_is_the_step_that_the_launcher_resumes_from(tmp_path):
   (tmp_path / "checkpoint").unlink()  # A kill can leave this state.
   assert results.latest_step(tmp_path) == 8
   checkpoint_files.truncate(tmp_path / "model.ckpt-8.index")
-  with pytest.raises(checkpoints.DamagedError, match="model.ckpt-8 in .* cannot"):
+  with pytest.raises(complete.DamagedError, match="model.ckpt-8 in .* cannot"):
     results.latest_step(tmp_path)
 
 

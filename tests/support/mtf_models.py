@@ -1,6 +1,6 @@
 """The gin files of tiny models, and the variables of their checkpoints."""
 
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 import tensorflow.compat.v1 as tf
 
 FILES = ["dataset.gin", "models/laptop.gin", "cpu.gin"]
@@ -9,7 +9,7 @@ FILES = ["dataset.gin", "models/laptop.gin", "cpu.gin"]
 def variables(model_dir, step=None):
   """The variables of a checkpoint, by default the last, as arrays by name."""
   path = (f"{model_dir}/model.ckpt-{step}" if step is not None
-          else checkpoints.find(str(model_dir))[-1])
+          else complete.find(str(model_dir))[-1])
   reader = tf.train.load_checkpoint(path)
   return {name: reader.get_tensor(name)
           for name in reader.get_variable_to_shape_map()}

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from synthesizer_mtf.tools import average_checkpoints
 from synthesizer_mtf.tools.base import checkpoint_writer
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import branches
+from synthesizer_mtf.trainer.checkpoints import complete
 import tensorflow.compat.v1 as tf
 
 HALF = tf.bfloat16.as_numpy_dtype
@@ -58,7 +59,7 @@ def test_the_mean_is_exact_and_the_step_is_the_last(
 def test_the_result_is_a_model_folder(model_dir, tmp_path):
   average_checkpoints.main([str(model_dir), "--last=2", f"--output={tmp_path}/mean"])
   found = tmp_path / "mean"
-  assert checkpoints.latest(str(found)) == f"{found}/model.ckpt-100"
+  assert complete.latest(str(found)) == f"{found}/model.ckpt-100"
   assert tf.train.latest_checkpoint(str(found)) == f"{found}/model.ckpt-100"
   assert (found / "operative_config.gin").read_text() == "d_model = 8\n"
   assert not list(tmp_path.glob("*.unfinished"))
@@ -94,9 +95,9 @@ def test_checkpoints_that_were_left_are_not_averaged(model_dir, tmp_path):
   lines = ["model_checkpoint_path: 'model.ckpt-12'"] + [
       f"all_model_checkpoint_paths: 'model.ckpt-{step}'" for step in (100, 4, 8, 12)]
   (model_dir / "checkpoint").write_text("\n".join(lines))
-  checkpoints.prepare(str(model_dir))
+  branches.prepare(str(model_dir))
   path = average_checkpoints.average(str(model_dir), 3, str(tmp_path / "mean"))
-  assert checkpoints.step_of(path) == 12
+  assert complete.saved_step(path) == 12
   found = tf.train.load_checkpoint(path).get_tensor("b")
   np.testing.assert_array_equal(
       found, mean([values(step, step)["b"] for step in (4, 8, 12)]).astype(found.dtype))

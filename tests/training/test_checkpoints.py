@@ -10,7 +10,10 @@ from support import checkpoint_files
 from support import small_training
 import synthesizer_mtf
 from synthesizer_mtf.tools.base import trained_model
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import branches
+from synthesizer_mtf.trainer.checkpoints import complete
+from synthesizer_mtf.trainer.checkpoints import matching
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.checkpoints import warm_start
 import tensorflow.compat.v1 as tf
 
@@ -44,7 +47,7 @@ def test_training_resumes_from_the_newest_complete_checkpoint(tmp_path):
     harm(folder)
     before = checkpoint_files.contents(folder)
     expected = str(folder / f"model.ckpt-{step}")
-    assert checkpoints.prepare(str(folder)) == expected, name
+    assert branches.prepare(str(folder)) == expected, name
     # The estimator resumes from this checkpoint.
     assert tf.train.latest_checkpoint(str(folder)) == expected
     assert checkpoint_files.contents(folder) == before
@@ -53,7 +56,7 @@ def test_training_resumes_from_the_newest_complete_checkpoint(tmp_path):
 def test_steps_are_compared_as_numbers(tmp_path):
   checkpoint_files.save(tmp_path, 8, 10)
   remove(tmp_path, "checkpoint")
-  assert checkpoints.latest(str(tmp_path)).endswith("model.ckpt-10")
+  assert complete.latest(str(tmp_path)).endswith("model.ckpt-10")
 
 
 def test_a_checkpoint_named_in_another_directory_stays(tmp_path):
@@ -62,7 +65,7 @@ def test_a_checkpoint_named_in_another_directory_stays(tmp_path):
   checkpoint_files.save(other, 3)
   path = other / "model.ckpt-3"
   (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{path}"\n')
-  assert checkpoints.prepare(str(tmp_path)) == str(path)
+  assert branches.prepare(str(tmp_path)) == str(path)
 
 
 def test_a_copied_folder_has_the_checkpoints_that_are_in_it(tmp_path):
@@ -85,33 +88,33 @@ def test_a_copied_folder_has_the_checkpoints_that_are_in_it(tmp_path):
       (copy / "checkpoint").write_text("\n".join([lines[0][len("all_"):].replace(
           "paths", "path"), *lines]) + "\n")
     expected = str(copy / f"model.ckpt-{step}")
-    assert checkpoints.chosen(str(copy)) == expected
-    assert checkpoints.of_steps(str(copy), [-1], "steps") == [expected]
+    assert complete.chosen(str(copy)) == expected
+    assert complete.at_steps(str(copy), [-1], "steps") == [expected]
     assert trained_model.find_checkpoint(str(copy), None) == expected
     assert warm_start.find_checkpoint(str(copy)) == expected
     assert small_training.make(str(copy)).latest_checkpoint() == expected
     # TensorFlow, which trains, reads the file as it stands then.
-    assert checkpoints.prepare(str(copy)) == expected
+    assert branches.prepare(str(copy)) == expected
     assert tf.train.latest_checkpoint(str(copy)) == expected
 
 
 def test_a_step_that_is_not_there_is_refused_with_those_that_are(tmp_path):
   with pytest.raises(ValueError, match="`it` is '.*', where there is no checkpoint"):
-    checkpoints.of_steps(str(tmp_path), [4], "`steps`", "it")
+    complete.at_steps(str(tmp_path), [4], "`steps`", "it")
   checkpoint_files.save(tmp_path, 4)
   with pytest.raises(ValueError, match=r"`steps` is \[4, 5\] but .* the step 4; name"):
-    checkpoints.of_steps(str(tmp_path), [4, 5], "`steps`")
+    complete.at_steps(str(tmp_path), [4, 5], "`steps`")
   checkpoint_files.save(tmp_path, *range(1, 20))
   with pytest.raises(ValueError, match=r" 5, 6, \.\.\., 14, 15, 16, 17, 18, 19;"):
-    checkpoints.of_steps(str(tmp_path), [0], "`steps`")
+    complete.at_steps(str(tmp_path), [0], "`steps`")
 
 
 def test_an_empty_directory_begins_at_step_0_unless_a_checkpoint_is_named(tmp_path):
-  checkpoints.check_folder(str(tmp_path / "new"))
-  assert checkpoints.prepare(str(tmp_path / "new")) is None
+  model_folder.check_folder(str(tmp_path / "new"))
+  assert branches.prepare(str(tmp_path / "new")) is None
   checkpoint_files.name_in_state(tmp_path, 8)
   with pytest.raises(ValueError, match="model.ckpt-8, which is not there"):
-    checkpoints.prepare(str(tmp_path))
+    branches.prepare(str(tmp_path))
 
 
 @pytest.mark.parametrize("suffix, harm, message", [
@@ -125,12 +128,12 @@ def test_a_damaged_newest_checkpoint_is_an_error_that_changes_nothing(
        else checkpoint_files.largest_data_file(tmp_path, 8))
   before = checkpoint_files.contents(tmp_path)
   with pytest.raises(ValueError, match=message) as error:
-    checkpoints.prepare(str(tmp_path))
+    branches.prepare(str(tmp_path))
   assert "move model.ckpt-8.* away to continue from model.ckpt-4" in str(
       error.value)
   assert checkpoint_files.contents(tmp_path) == before
   remove(tmp_path, "model.ckpt-8*")  # As the message advises.
-  assert checkpoints.prepare(str(tmp_path)).endswith("model.ckpt-4")
+  assert branches.prepare(str(tmp_path)).endswith("model.ckpt-4")
 
 
 def test_the_message_about_a_damaged_checkpoint_names_a_whole_best_one(tmp_path):
@@ -141,23 +144,23 @@ def test_the_message_about_a_damaged_checkpoint_names_a_whole_best_one(tmp_path)
   checkpoint_files.truncate(checkpoint_files.largest_data_file(tmp_path, 8))
   advice = "or, with best/model.ckpt-6.* copied here, to continue from model.ckpt-6"
   with pytest.raises(ValueError, match="is damaged|bytes, of") as error:
-    checkpoints.latest(str(tmp_path))
+    complete.latest(str(tmp_path))
   assert advice in str(error.value)
   remove(tmp_path, "model.ckpt-8*")
   with pytest.raises(ValueError, match="which is not there") as error:
-    checkpoints.latest(str(tmp_path))
+    complete.latest(str(tmp_path))
   assert advice in str(error.value)
   for path in best.glob("model.ckpt-6.*"):  # As the message advises.
     shutil.copy(path, tmp_path)
-  assert checkpoints.prepare(str(tmp_path)).endswith("/model.ckpt-6")
+  assert branches.prepare(str(tmp_path)).endswith("/model.ckpt-6")
   checkpoint_files.truncate(checkpoint_files.largest_data_file(best, 6))
   checkpoint_files.truncate(checkpoint_files.largest_data_file(tmp_path, 6))
   with pytest.raises(ValueError, match="begin at step 0. Nothing was changed"):
-    checkpoints.latest(str(tmp_path))
+    complete.latest(str(tmp_path))
 
 
 def steps(paths):
-  return [checkpoints.step_of(path) for path in paths]
+  return [complete.saved_step(path) for path in paths]
 
 
 @pytest.mark.parametrize("keeps_all", [False, True])
@@ -171,39 +174,39 @@ def test_checkpoints_that_were_left_did_not_lead_to_the_last(tmp_path, keeps_all
 
   def go_to(step):
     name(step)
-    checkpoints.prepare(folder)
+    branches.prepare(folder)
 
   def save(step):
-    checkpoints.will_save(folder, step)
+    branches.will_save(folder, step)
     saved.append(step)
     checkpoint_files.save(tmp_path, step)
     name(step)
 
-  assert checkpoints.branch(folder) == []
+  assert branches.branch(folder) == []
   checkpoint_files.save(tmp_path, *saved)
-  assert steps(checkpoints.branch(folder)) == [2, 4, 6, 8]
+  assert steps(branches.branch(folder)) == [2, 4, 6, 8]
   name(2)
-  assert steps(checkpoints.branch(folder)) == [2]
+  assert steps(branches.branch(folder)) == [2]
   go_to(2)
   for step, led in ((2, [2]), (3, [2, 3]), (5, [2, 3, 5]), (6, [2, 3, 5, 6])):
     save(step)  # Step 4 was left, and step 6 has its own place.
-    assert steps(checkpoints.branch(folder)) == led
-  checkpoints.prepare(folder)  # A restart changes nothing.
-  assert steps(checkpoints.branch(folder)) == [2, 3, 5, 6]
+    assert steps(branches.branch(folder)) == led
+  branches.prepare(folder)  # A restart changes nothing.
+  assert steps(branches.branch(folder)) == [2, 3, 5, 6]
   go_to(3)
   save(7)
-  assert steps(checkpoints.branch(folder)) == [2, 3, 7]
+  assert steps(branches.branch(folder)) == [2, 3, 7]
   go_to(8)  # It goes forth again.
-  assert steps(checkpoints.branch(folder))[-1] == 8
+  assert steps(branches.branch(folder))[-1] == 8
 
 
 def test_without_a_list_every_checkpoint_led_to_the_last(tmp_path):
   checkpoint_files.save(tmp_path, 8, 10)
   remove(tmp_path, "checkpoint")
-  assert steps(checkpoints.branch(str(tmp_path))) == [8, 10]
+  assert steps(branches.branch(str(tmp_path))) == [8, 10]
   (tmp_path / "left_checkpoints.json").write_text("[")
   with pytest.raises(ValueError, match="cannot be read .* every checkpoint counts"):
-    checkpoints.branch(str(tmp_path))
+    branches.branch(str(tmp_path))
 
 
 def test_unfinished_files_of_a_killed_process_are_removed(tmp_path):
@@ -220,11 +223,11 @@ def test_unfinished_files_of_a_killed_process_are_removed(tmp_path):
             tmp_path / "mine.unfinished"]
   for path in leftovers + others:
     path.write_text("half")
-  checkpoints.prepare(str(tmp_path))
+  branches.prepare(str(tmp_path))
   assert not any(path.exists() for path in leftovers)
   assert not (tmp_path / "model.ckpt-12_temp").exists()
   assert all(path.exists() for path in others)
-  assert len(checkpoints.find(str(tmp_path))) == 2
+  assert len(complete.find(str(tmp_path))) == 2
 
 
 @pytest.mark.parametrize("here, folder", [
@@ -237,7 +240,7 @@ def test_a_relative_folder_is_resumed_from_its_newest(
   checkpoint_files.name_in_state(model_dir, 4)
   monkeypatch.chdir(tmp_path / here)
   newest = os.path.join(folder, "model.ckpt-8")
-  assert checkpoints.prepare(folder) == newest
+  assert branches.prepare(folder) == newest
   state = tf.train.get_checkpoint_state(folder)
   assert state.model_checkpoint_path == newest
   assert list(state.all_model_checkpoint_paths) == [
@@ -263,10 +266,10 @@ def test_a_read_only_directory_is_an_error(tmp_path, request):
       parent.chmod(0o755)
   request.getfixturevalue("nobody")
   with pytest.raises(ValueError, match="`--model_dir` is .* cannot be written"):
-    checkpoints.prepare(str(tmp_path))
+    branches.prepare(str(tmp_path))
   with pytest.raises(ValueError, match="`--model_dir` is .* cannot be made"):
-    checkpoints.check_folder(str(tmp_path / "new"))
-  checkpoints.check_folder(str(tmp_path))  # Evaluation needs only to read.
+    model_folder.check_folder(str(tmp_path / "new"))
+  model_folder.check_folder(str(tmp_path))  # Evaluation needs only to read.
 
 
 def differences(tmp_path, saved, ours):
@@ -278,14 +281,14 @@ def differences(tmp_path, saved, ours):
       tf.get_variable(name, shape)
     variables = tf.global_variables()
   with pytest.raises(ValueError) as error:
-    checkpoints.check_variables(str(tmp_path / "model.ckpt-4"), variables)
+    matching.check_variables(str(tmp_path / "model.ckpt-4"), variables)
   return str(error.value)
 
 
 def test_a_folder_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path):
   for name in ("[x]", "a*", "a?", "a\\b"):
     with pytest.raises(ValueError, match="for a part of a pattern.* another name"):
-      checkpoints.check_folder(f"{tmp_path}/{name}/model")
+      model_folder.check_folder(f"{tmp_path}/{name}/model")
     with pytest.raises(ValueError, match="for a part of a pattern"):
       synthesizer_mtf.MtfModel(f"{tmp_path}/{name}", tpu=None)
   assert not os.listdir(tmp_path)
@@ -296,7 +299,7 @@ def test_a_checkpoint_in_such_a_folder_is_not_called_damaged(tmp_path):
   checkpoint_files.save(tmp_path / "x", 3)
   os.rename(tmp_path / "x", tmp_path / "[x]")
   with pytest.raises(ValueError, match="the checkpoint is .*model.ckpt-3'.* a pattern"):
-    checkpoints.latest(str(tmp_path / "[x]"))
+    complete.latest(str(tmp_path / "[x]"))
 
 
 def test_variables_of_another_size_and_a_few_of_many_are_named(tmp_path):
@@ -319,7 +322,7 @@ def test_variables_of_another_dtype_are_named_with_both(tmp_path):
         r"model.ckpt-4 holds float32, but the model has bfloat16 in 1 variable "
         r"\(encoder/q\); bind `get_variable_dtype.master_dtype` as in .* or start a "
         "model of another folder from it, by `warm_start.checkpoint`")):
-      checkpoints.check_variables(
+      matching.check_variables(
           str(tmp_path / "model.ckpt-4"), tf.global_variables())
 
 
@@ -329,7 +332,7 @@ def test_a_model_without_an_optimizer_may_read_a_checkpoint_with_one(tmp_path):
     for name in ("encoder/q", "encoder/R"):
       tf.get_variable(name, checkpoint_files.SHAPES[name])
     tf.train.create_global_step()
-    checkpoints.check_variables(
+    matching.check_variables(
         str(tmp_path / "model.ckpt-4"), tf.global_variables())
 
 
@@ -362,7 +365,7 @@ def check(tmp_path, optimizer, **others):
     for name, shape in saved.items():
       tf.get_variable(name, shape)
     tf.train.create_global_step()
-    checkpoints.check_variables(
+    matching.check_variables(
         str(tmp_path / "model.ckpt-4"), tf.global_variables(), optimizer)
 
 

@@ -18,7 +18,7 @@ from support import checkpoint_files
 from support import small_training
 from support.small_training import SIZE
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import lock
 from synthesizer_mtf.trainer.checkpoints import warm_start
 from synthesizer_mtf.trainer.model import prediction
@@ -230,7 +230,7 @@ def test_the_iterators_of_mesh_and_t5_take_complete_checkpoints_that_were_asked_
     tmp_path):
   def taken(steps):
     paths = utils.get_checkpoint_iterator(steps, str(tmp_path))
-    found = [checkpoints.step_of(path) for path in itertools.islice(paths, 3)]
+    found = [complete.saved_step(path) for path in itertools.islice(paths, 3)]
     assert found == [*itertools.islice(
         t5_utils.get_checkpoints_iterator(steps, str(tmp_path)), 3)] or steps == "all"
     return found

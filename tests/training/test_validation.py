@@ -17,7 +17,7 @@ from support import in_process
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import best_checkpoint
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.command import arguments
 from synthesizer_mtf.trainer.data import unknown_pieces
 from synthesizer_mtf.trainer.model import answers
@@ -263,7 +263,7 @@ def save_alone(folder, step):
 
 
 def steps_of(folder):
-  return [checkpoints.step_of(path) for path in checkpoints.find(str(folder))]
+  return [complete.saved_step(path) for path in complete.find(str(folder))]
 
 
 def test_the_best_checkpoint_stays_though_training_goes_back(tmp_path, log):

@@ -11,7 +11,7 @@ import seqio
 from support import models
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import vocabulary as vocabulary_lib
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from t5.models import MtfModel
 
@@ -65,7 +65,7 @@ def test_a_trained_model_is_compared_wherever_it_is_used(
                        f"inputs: '{sentencepiece_model}' .*, and now it is '{other}' "
                        ".*; give it the vocabulary .* remove .*vocabulary.json"):
       use()
-  assert checkpoints.find(str(tmp_path / "model"))[-1].endswith("-1")
+  assert complete.find(str(tmp_path / "model"))[-1].endswith("-1")
   monkeypatch.setattr(utils, "train_model", lambda *args, **kwargs: None)
   make("tuned").finetune(TASK, 1, str(tmp_path / "model"))
   assert "its embeddings stand for other pieces" in caplog.text

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 import os
 
 import numpy as np
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import model_folder
 import tensorflow.compat.v1 as tf
 
 # The most bytes of variables in memory at once, unless one variable is larger.
@@ -32,7 +32,7 @@ def write(folder: str, name: str,
     # This operation renames the data files and joins their indices.
     session.run(tf.raw_ops.MergeV2Checkpoints(
         checkpoint_prefixes=parts, destination_prefix=path, delete_old_dirs=True))
-  checkpoints.write_state(folder, [name])
+  model_folder.write_state(folder, [name])
 
 
 def _save(path, number, variables):

@@ -8,7 +8,7 @@ import pathlib
 import re
 import statistics
 
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 from synthesizer_mtf.trainer.watching import results
 import tensorflow.compat.v1 as tf
@@ -24,10 +24,10 @@ def latest_step(model_dir: Folder) -> int:
   """Returns the step of the newest checkpoint, or -1 if there is none.
 
   Raises:
-    checkpoints.DamagedError: the newest checkpoint is unusable.
+    complete.DamagedError: the newest checkpoint is unusable.
   """
-  path = checkpoints.latest(str(model_dir))
-  return checkpoints.step_of(path) if path else -1
+  path = complete.latest(str(model_dir))
+  return complete.saved_step(path) if path else -1
 
 
 def num_parameters(model_dir: Folder) -> int:
@@ -35,7 +35,7 @@ def num_parameters(model_dir: Folder) -> int:
 
   Trained parameters have slots of the optimizer; a fixed table has none.
   """
-  path = checkpoints.latest(str(model_dir))
+  path = complete.latest(str(model_dir))
   shapes = dict(tf.train.list_variables(path))
   trained = {optimizer_slots.split(name, shapes)[0] for name in shapes
              if optimizer_slots.is_slot(name, shapes)}

@@ -6,7 +6,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.command import precedence
 import tensorflow.compat.v1 as tf
 
@@ -43,7 +43,7 @@ def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:
         "with --gin_file.")
   gin_files.parse(args.gin_file, args.gin_param)
   precedence.settle([folder])
-  return path, checkpoints.step_of(path)
+  return path, complete.saved_step(path)
 
 
 def find_checkpoint(model_dir: str, step: int | None) -> str:
@@ -52,12 +52,12 @@ def find_checkpoint(model_dir: str, step: int | None) -> str:
   Raises:
     ValueError: there is no such checkpoint, or the last one is damaged.
   """
-  path = checkpoints.latest(model_dir) if step is None else None
-  if path is None and not checkpoints.find(model_dir):
+  path = complete.latest(model_dir) if step is None else None
+  if path is None and not complete.find(model_dir):
     raise checks.Error(
         f"{checks.called('--model_dir')} is {model_dir!r} but holds no checkpoint, "
         "model.ckpt-*.index; name one that the trainer wrote.")
   if step is not None:
-    path, = checkpoints.of_steps(model_dir, step, "--step")
+    path, = complete.at_steps(model_dir, step, "--step")
   assert path is not None
   return path

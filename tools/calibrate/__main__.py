@@ -43,7 +43,7 @@ from synthesizer_mtf.tools.calibrate import reading
 from synthesizer_mtf.tools.calibrate import settings
 from synthesizer_mtf.tools.calibrate import targets
 from synthesizer_mtf.tools.calibrate import writing
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
@@ -82,7 +82,7 @@ def open_model(args: argparse.Namespace) -> Model:
 def configure(args: argparse.Namespace) -> tuple[str, int]:
   """Fills gin with the model's configuration; returns (checkpoint, its step)."""
   path, step = trained_model.configure(args.model_dir, args)
-  checkpoints.check(path)
+  complete.check(path)
   settings.take_the_place_of_stock()
   return path, step
 

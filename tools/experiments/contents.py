@@ -15,7 +15,7 @@ from typing import Any
 
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.data import data_record
 import tensorflow.compat.v1 as tf
 
@@ -71,7 +71,7 @@ def _files(text, gin_folder):
     if found := data_record.existing(path) or data_record.existing(f"{path}.index"):
       return found
     if text and "://" not in path and os.path.isdir(path):
-      saved = checkpoints.find(path)[-1:]
+      saved = complete.find(path)[-1:]
       return [f"{each}.index" for each in saved] or [
           file for name in sorted(tf.io.gfile.listdir(path))
           for file in data_record.existing(os.path.join(path, name))]

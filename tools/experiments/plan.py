@@ -16,7 +16,7 @@ from typing import Any
 from synthesizer_mtf.tools.base import results
 from synthesizer_mtf.tools.base import tables
 from synthesizer_mtf.tools.experiments import pipeline
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.watching import validation_record
 
 _EVALUATED = "@t5.models.mesh_transformer.mesh_eval_dataset_fn"
@@ -81,7 +81,7 @@ class Settings:
 
   def evaluated_folder(self, model_dir: pathlib.Path) -> pathlib.Path:
     """Returns the folder with the checkpoint to evaluate, of a model's folder."""
-    return model_dir / checkpoints.BEST if self.best_by else model_dir
+    return model_dir / complete.BEST if self.best_by else model_dir
 
   def evaluated(self, model_dir: pathlib.Path, step: int) -> tuple[pathlib.Path, int]:
     """Returns the folder and the step to evaluate, of a model with its last step.

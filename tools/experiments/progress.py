@@ -9,7 +9,7 @@ import time
 
 from synthesizer_mtf.tools.experiments import pipeline
 from synthesizer_mtf.tools.experiments import process
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 import tqdm
 
 _FORM = ("{desc} {percentage:3.0f}%|{bar:10}| {n_fmt}/{total_fmt} steps "
@@ -95,6 +95,6 @@ def _steps_done(stage):
   """(steps before this queue, steps now) of a stage that is not running."""
   try:
     done = len(stage.steps) if stage.is_done() else 0
-  except checkpoints.DamagedError:  # The queue reports it when it starts the stage.
+  except complete.DamagedError:  # The queue reports it when it starts the stage.
     done = 0
   return done, done

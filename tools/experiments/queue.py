@@ -18,7 +18,7 @@ from synthesizer_mtf.tools.experiments import pipeline
 from synthesizer_mtf.tools.experiments import process
 from synthesizer_mtf.tools.experiments import progress
 from synthesizer_mtf.tools.experiments import shares
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 import tqdm
 
 
@@ -124,7 +124,7 @@ class _Queue:
   def _is_done(self, stage):
     try:
       return stage.is_done()
-    except checkpoints.DamagedError as error:
+    except complete.DamagedError as error:
       self._note(stage, error)
       return False
 
@@ -136,7 +136,7 @@ class _Queue:
     self._progress.count(work.running)
     try:
       work.stage.check(work.running)
-    except (process.CommandError, checkpoints.DamagedError) as error:
+    except (process.CommandError, complete.DamagedError) as error:
       self._note(work.stage, error)
       self._end(work.run, self._reasons[work.stage.log])
     else:

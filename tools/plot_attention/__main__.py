@@ -37,7 +37,7 @@ from synthesizer_mtf.tools.plot_attention import page
 from synthesizer_mtf.tools.plot_attention import reader
 from synthesizer_mtf.tools.plot_attention import seeds
 from synthesizer_mtf.tools.plot_attention import statistics
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 import tqdm
@@ -78,10 +78,10 @@ class Analysis:
     """
     self.layers = [model.layers[name] for name in names]
     self.attention, self.states = {}, {}
-    self.step, self.initial_step = checkpoints.step_of(path), None
+    self.step, self.initial_step = complete.saved_step(path), None
     model.session.initialize()
-    for initial in checkpoints.find(model_dir):
-      if checkpoints.step_of(initial) == 0:
+    for initial in complete.find(model_dir):
+      if complete.saved_step(initial) == 0:
         self.initial_step = 0
         model.session.restore(initial)
     self._gather("initial", model, drawn)

@@ -10,7 +10,8 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.base import layer_names
 from synthesizer_mtf.tools.plot_attention import reader
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import branches
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.model import summaries
 from synthesizer_mtf.trainer.watching import results
 import tensorflow.compat.v1 as tf
@@ -53,12 +54,12 @@ def read(model: reader.Model, model_dir: str,
             if attention.alpha is not None}
   if not shapes:
     return {}
-  found = checkpoints.branch(model_dir)
+  found = branches.branch(model_dir)
   values = [_alphas(model, path, shapes)
             for path in tqdm.tqdm(found, "Reading", unit=" checkpoints")]
   means = _read_means(model_dir)
   return {name: Course(
-      list(map(checkpoints.step_of, found)),
+      list(map(complete.saved_step, found)),
       np.stack([alphas[name] for alphas in values]),
       [means.get((name, part), {})
        for part in summaries.unique_names(model.layers[name].parts)])
@@ -67,9 +68,9 @@ def read(model: reader.Model, model_dir: str,
 
 def _alphas(model, path, shapes):
   try:
-    checkpoints.check(path)
-  except checkpoints.DamagedError as error:
-    raise checks.Error(checkpoints.explain_damage(path, error)) from error
+    complete.check(path)
+  except complete.DamagedError as error:
+    raise checks.Error(complete.explain_damage(path, error)) from error
   model.session.restore(path)
   # A weight without heads applies to all heads of the layer.
   return {name: np.broadcast_to(alpha, shapes[name])

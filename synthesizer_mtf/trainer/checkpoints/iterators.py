@@ -8,7 +8,7 @@ from absl import logging
 from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import patches
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from t5.models import utils as t5_utils
 import tensorflow.compat.v1 as tf
 
@@ -32,7 +32,7 @@ def _existing_checkpoints(
     if checkpoint_step is None and not args and not kwargs:
       return _following(model_dir)
     if checkpoint_step is not None and checkpoint_step != "all":
-      return iter(checkpoints.of_steps(
+      return iter(complete.at_steps(
           model_dir, checkpoint_step,
           f"`{checks.called('utils.run.eval_checkpoint_step')}`"))
     return _complete(get_checkpoint_iterator(
@@ -50,7 +50,7 @@ def _existing_steps(get_checkpoints_iterator: Callable[..., Iterator[int]]
       return get_checkpoints_iterator(checkpoint_steps, model_dir)
     # T5 evaluates step 0, too.
     also_0 = {"skip_until": -1} if checkpoint_steps == "all" else {}
-    return map(checkpoints.step_of, utils.get_checkpoint_iterator(
+    return map(complete.saved_step, utils.get_checkpoint_iterator(
         checkpoint_steps, model_dir, **also_0))
 
   return wrapped
@@ -58,11 +58,11 @@ def _existing_steps(get_checkpoints_iterator: Callable[..., Iterator[int]]
 
 def _following(model_dir):
   """Yields the newest checkpoint, and then each one that a training adds, for ever."""
-  first = checkpoints.chosen(model_dir)
+  first = complete.chosen(model_dir)
   if first is not None:
     yield first
   for path in tf.train.checkpoints_iterator(model_dir):
-    if first is None or checkpoints.step_of(path) != checkpoints.step_of(first):
+    if first is None or complete.saved_step(path) != complete.saved_step(first):
       yield path
 
 
@@ -77,7 +77,7 @@ def _complete(paths, model_dir):
       logging.warning("Skipping %s, which is not complete.", path)
   if is_empty:  # Mesh TensorFlow leaves out step 0, which is not trained.
     raise checks.Error(
-        checkpoints.nothing_in(model_dir) if not checkpoints.find(model_dir) else
+        complete.nothing_in(model_dir) if not complete.find(model_dir) else
         f"`{checks.called('--model_dir')}` is {model_dir!r}, where only step 0 is "
         "saved, before any training; train first, or bind "
         "`utils.run.eval_checkpoint_step = 0`.")

@@ -18,7 +18,8 @@ from absl import logging
 from mesh_tensorflow.transformer import utils
 import seqio
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
+from synthesizer_mtf.trainer.checkpoints import model_folder
 import tensorflow.compat.v1 as tf
 
 NAME = "vocabulary.json"
@@ -67,7 +68,7 @@ def check(model_dir: str, now: Record) -> None:
     model_dir: a folder, with or without a model.
     now: what `of` returns.
   """
-  if difference := checkpoints.find(model_dir) and _difference(model_dir, now):
+  if difference := complete.find(model_dir) and _difference(model_dir, now):
     raise checks.Error(
         f"the model in {model_dir!r} was trained with another {difference}; give it "
         "the vocabulary of its training (our tasks take it from `synthesizer_mtf.tasks."
@@ -94,12 +95,12 @@ def write(model_dir: str, now: Record) -> None:
   Where it is not known what the ids stand for now, earlier entries stay.
   """
   before = _read(model_dir)
-  if checkpoints.find(model_dir):
+  if complete.find(model_dir):
     now = {key: before.get(key, entries) if entries["sha256"] is None else entries
            for key, entries in now.items()}
   if now == before:
     return
-  checkpoints.write_whole(
+  model_folder.write_whole(
       os.path.join(model_dir, NAME), json.dumps(now, indent=2) + "\n")
 
 
@@ -135,13 +136,9 @@ def _shown(entries):
 
 def _read(folder):
   """Returns the record of a folder; an empty dict if there is none."""
-  path = os.path.join(folder, NAME)
-  if not tf.io.gfile.exists(path):
-    return {}
-  try:
-    with tf.io.gfile.GFile(path) as f:
-      found = json.load(f)
-    return {key: {**_NOTHING, **found[key]} for key in found}
-  except (TypeError, ValueError) as error:
-    raise checks.Error(f"{path!r} cannot be read ({error}); bring it back, or remove "
-                       "it, and the vocabulary is not compared.") from error
+  def entries(content):
+    return {key: {**_NOTHING, **content[key]} for key in content}
+
+  return model_folder.read_record(
+      os.path.join(folder, NAME), entries, "it, and the vocabulary is not compared"
+      ) or {}

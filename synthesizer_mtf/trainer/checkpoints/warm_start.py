@@ -27,7 +27,7 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import heads_record
 from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 from synthesizer_mtf.trainer.checkpoints import warm_start_plan
@@ -100,8 +100,8 @@ def find_checkpoint(path: str, parameter: str = _PARAMETER) -> str:
   """
   if tf.io.gfile.isdir(path):
     try:
-      found = checkpoints.latest(path)
-    except checkpoints.MissingError:
+      found = complete.latest(path)
+    except complete.MissingError:
       found = None
   else:
     path = path[:-len(".index")] if path.endswith(".index") else path
@@ -111,8 +111,8 @@ def find_checkpoint(path: str, parameter: str = _PARAMETER) -> str:
         f"`{parameter}` is {path!r} but there is no checkpoint; name "
         "a file such as DIR/model.ckpt-999900.index, without .index, or DIR.")
   try:
-    checkpoints.check(found)
-  except checkpoints.DamagedError as error:
+    complete.check(found)
+  except complete.DamagedError as error:
     raise checks.Error(f"`{parameter}` is {path!r}, but {error}; copy the checkpoint "
                        "again, or name another.") from error
   return found

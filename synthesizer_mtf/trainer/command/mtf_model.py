@@ -20,7 +20,8 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_origins
 from synthesizer_mtf import patches
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.command import arguments
 from synthesizer_mtf.trainer.command import model_record
 from synthesizer_mtf.trainer.command import precedence
@@ -85,7 +86,7 @@ class MtfModel(mtf_model.MtfModel):
       warm_start: a checkpoint or folder, as `warm_start.checkpoint`.
     """
     super().__init__(**{"tpu": None, **given, "batch_size": 1})
-    checkpoints.check_name(self._model_dir, "`model_dir`")
+    model_folder.check_name(self._model_dir, "`model_dir`")
     if attention is None:
       precedence.check_attentions(self._gin_bindings)
     self._given, self._seed = given, seed
@@ -207,7 +208,7 @@ class MtfModel(mtf_model.MtfModel):
       ValueError: an argument or a binding is wrong.
     """
     task, split = given["mixture_or_task_name"], given.get("split", "train")
-    resumes = bool(checkpoints.find(self._model_dir))
+    resumes = bool(complete.find(self._model_dir))
     if not self._is_settled:  # `finetune` has taken what a folder recorded.
       _name_what_is_not_used(arguments.passed(self._given))
       if not (resumes or self._warm_start or given.get("init_checkpoint")):
@@ -281,7 +282,7 @@ class MtfModel(mtf_model.MtfModel):
     """
     start = precedence.Folder(
         given["pretrained_model_dir"], restores=False, argument="pretrained_model_dir")
-    resumed = [self._own()] if checkpoints.find(self._model_dir) else []
+    resumed = [self._own()] if complete.find(self._model_dir) else []
     with self._settled(*resumed, start):
       _find_steps(given, "pretrained_checkpoint_step", start.path, start.argument)
       self._validation = validation
@@ -398,7 +399,7 @@ def _find_steps(given, argument, folder, folder_argument="model_dir"):
   _check_trained(folder, folder_argument, waits=asked is None)
   if asked in (None, "all"):
     return
-  steps = [checkpoints.step_of(path) for path in checkpoints.of_steps(
+  steps = [complete.saved_step(path) for path in complete.at_steps(
       folder, asked, f"`{argument}`", folder_argument)]
   given[argument] = steps if isinstance(asked, (list, tuple)) else steps[0]
 
@@ -406,7 +407,7 @@ def _find_steps(given, argument, folder, folder_argument="model_dir"):
 def _check_trained(folder, argument="model_dir", waits=False):
   """Raises if a folder lacks a checkpoint, unless T5 waits for one, or its record."""
   has_record = tf.io.gfile.exists(os.path.join(folder, precedence.RECORD))
-  missing = ("checkpoint" if checkpoints.chosen(folder) is None and not (
+  missing = ("checkpoint" if complete.chosen(folder) is None and not (
       waits and has_record) else precedence.RECORD)
   if missing == "checkpoint" or not has_record:
     raise checks.Error(f"`{argument}` is {folder!r}, where there is no {missing}; "

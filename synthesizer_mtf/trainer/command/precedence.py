@@ -24,7 +24,7 @@ from synthesizer_mtf import gin_names
 from synthesizer_mtf import gin_origins
 from synthesizer_mtf.attention import notation
 from synthesizer_mtf.t5 import stack
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
@@ -127,7 +127,7 @@ def check_attentions(extra: str | Sequence[str] | None) -> None:
 def check_named(model_dir: str) -> None:
   """Raises a ValueError if gin names no attention, but a model's folder has one."""
   record = Folder(model_dir).record
-  if stack.bound() or not (checkpoints.find(model_dir) and tf.io.gfile.exists(record)):
+  if stack.bound() or not (complete.find(model_dir) and tf.io.gfile.exists(record)):
     return
   recorded = by_parameter(gin_origins.bindings(_read(record))).get(ATTENTION, {})
   values = [value for value in recorded.values() if value is not None]
@@ -284,7 +284,7 @@ def check_folder(model_dir: str) -> None:
   T5's command reads no folder by itself; all that it binds is compared.
   """
   folder = Folder(model_dir)
-  if checkpoints.find(model_dir) and tf.io.gfile.exists(folder.record):
+  if complete.find(model_dir) and tf.io.gfile.exists(folder.record):
     _check_shapes(folder, _read(folder.record),
                   by_parameter(gin_origins.bindings()), False)
 

@@ -26,7 +26,8 @@ from synthesizer_mtf.gin_internals import macro
 from synthesizer_mtf.gin_internals import parameters
 from synthesizer_mtf.gin_internals import resolved
 from synthesizer_mtf.t5.classifier import EncoderClassifier
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import branches
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.command import value_checks
 from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.data import file_checks
@@ -132,7 +133,7 @@ def _has_own_task(run):
   Without a task, as with T5's `tsv_dataset_fn`, the placeholder gives the vocabulary of
   T5's models.
   """
-  if run.task != _PLACEHOLDER or checkpoints.find(run.model_dir):
+  if run.task != _PLACEHOLDER or complete.find(run.model_dir):
     return
   given = [*(flags.FLAGS.gin_param or ()), *map(_text, flags.FLAGS.gin_file or ())]
   if not any(_PLACEHOLDER in text for text in given):
@@ -151,7 +152,7 @@ def _text(path):
 def _has_model(run):
   """Each model file binds `model_type`, or sizes that differ from Mesh TensorFlow's."""
   sizes = {name: macro(run.config, name) for name in _SIZES}
-  if sizes == _SIZES and not run.values.get("model_type") and not checkpoints.find(
+  if sizes == _SIZES and not run.values.get("model_type") and not complete.find(
       run.model_dir):
     raise checks.Error(
         "There is no model file, and Mesh TensorFlow's own sizes are 206 million "
@@ -299,8 +300,8 @@ def _texts_have_one_vocabulary(run):
 def _trains_further(run):
   """The number of steps is above that of steps already trained, which it includes."""
   steps, start = run.values.get("train_steps"), run.values.get("init_checkpoint")
-  led = checkpoints.branch(run.model_dir)
-  done = checkpoints.step_of(led[-1]) if led else None
+  led = branches.branch(run.model_dir)
+  done = complete.saved_step(led[-1]) if led else None
   if isinstance(steps, int) and done is not None and steps < done:
     raise checks.Error(
         f"`utils.run.train_steps` is {steps} but the model in --model_dir "
@@ -308,19 +309,19 @@ def _trains_further(run):
         "these, or name another folder.")
   if not isinstance(start, str) or done is not None:
     return
-  path = checkpoints.chosen(start) if tf.io.gfile.isdir(start) else start
+  path = complete.chosen(start) if tf.io.gfile.isdir(start) else start
   if path is None or not tf.train.checkpoint_exists(path):
     raise checks.Error(
         f"`utils.run.init_checkpoint` is {start!r}, but there is no such checkpoint; "
         "name one without its suffix, as in DIR/model.ckpt-1000.")
-  trained = checkpoints.step_of(path)
+  trained = complete.saved_step(path)
   if isinstance(steps, int) and steps <= trained:
     raise checks.Error(
         f"`utils.run.train_steps` is {steps} but `utils.run.init_checkpoint` is "
         f"{start!r}, whose steps count; raise it above {trained}.")
   try:
-    checkpoints.check(path)
-  except checkpoints.DamagedError as error:
+    complete.check(path)
+  except complete.DamagedError as error:
     raise checks.Error(f"`utils.run.init_checkpoint` is {start!r}, but {error}; copy "
                        "the checkpoint again, or name another.") from error
 
@@ -332,14 +333,14 @@ def _steps_exist(run):
   asked = run.values.get(name)
   if not exports and asked is None:
     return
-  if not checkpoints.find(run.model_dir):
+  if not complete.find(run.model_dir):
     raise checks.Error(
         f"--model_dir is {run.model_dir!r}, where there is no checkpoint, but "
         f"`utils.run.mode` is {run.mode!r}; name the folder of a trained model.")
   several = isinstance(asked, (list, tuple))
   if several or isinstance(asked, int):
-    checkpoints.of_steps(run.model_dir, asked, f"`utils.run.{name}`")
-  count = len(checkpoints.find(run.model_dir)) if asked == "all" else (
+    complete.at_steps(run.model_dir, asked, f"`utils.run.{name}`")
+  count = len(complete.find(run.model_dir)) if asked == "all" else (
       len(set(asked)) if several else 1)
   if run.mode in scoring.MODES and count > 1:
     raise checks.Error(

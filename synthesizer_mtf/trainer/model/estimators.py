@@ -1,7 +1,7 @@
 """An estimator that checks checkpoints when it trains, evaluates and exports.
 
-It checks checkpoints with `checkpoints.py` before it uses them. What happens beside the
-steps of a training is in callbacks (`watching/callbacks.py`), which `_callbacks` lists.
+It checks checkpoints before it uses them. What happens beside the steps of a training
+is in callbacks (`watching/callbacks.py`), which `_callbacks` lists.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,10 @@ import warnings
 
 from absl import logging
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import heads_record
+from synthesizer_mtf.trainer.checkpoints import matching
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from synthesizer_mtf.trainer.checkpoints import warm_start
@@ -88,10 +90,10 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 
   def _call_model_fn(self, features, labels, mode, config):
     spec = super()._call_model_fn(features, labels, mode, config)
-    if checkpoints.find(self.model_dir):
+    if complete.find(self.model_dir):
       heads_record.check_restored(self.model_dir)
     if self._restored:
-      checkpoints.check_variables(
+      matching.check_variables(
           self._restored, tf.global_variables(), self.optimizer)
     if mode != tf.estimator.ModeKeys.TRAIN:
       return spec
@@ -105,7 +107,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 
   def latest_checkpoint(self) -> str | None:
     """The checkpoint that is read unless another one is named."""
-    return checkpoints.chosen(self.model_dir)
+    return complete.chosen(self.model_dir)
 
   def train(self, input_fn: Callable[..., Any],
             hooks: Iterable[tf.train.SessionRunHook] | None = None,
@@ -143,7 +145,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
                name: str | None = None) -> dict[str, Any]:
     """Evaluates as the base class; raises a ValueError without a usable checkpoint."""
     path = self._usable(checkpoint_path)
-    checkpoints.check_room(self.eval_dir(name))
+    model_folder.check_room(self.eval_dir(name))
     with self._restoring(path):
       return super().evaluate(input_fn, steps, hooks, path, name)
 
@@ -243,11 +245,11 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     """Returns the path, by default the latest; raises unless it is complete."""
     path = path or self.latest_checkpoint()
     if path is None:
-      raise checks.Error(checkpoints.nothing_in(self.model_dir))
+      raise checks.Error(complete.nothing_in(self.model_dir))
     try:
-      checkpoints.check(path)
-    except checkpoints.DamagedError as error:
-      names = map(os.path.basename, checkpoints.find(os.path.dirname(path)))
+      complete.check(path)
+    except complete.DamagedError as error:
+      names = map(os.path.basename, complete.find(os.path.dirname(path)))
       raise checks.Error(
           f"{path} cannot be read: {error}. The directory holds "
           f"{', '.join(names) or 'no checkpoint'}.") from error
@@ -257,8 +259,8 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 def _say_if_done(training):
   """Warns that there is nothing to train; the Estimator returns without a word."""
   newest, steps = training.newest, training.last_step
-  if newest and steps is not None and checkpoints.step_of(newest) >= steps:
+  if newest and steps is not None and complete.saved_step(newest) >= steps:
     logging.warning(
         "Nothing is trained: %s is already at step %d of %d; to go on, raise `%s`.",
-        newest, checkpoints.step_of(newest), steps,
+        newest, complete.saved_step(newest), steps,
         checks.called("utils.run.train_steps"))

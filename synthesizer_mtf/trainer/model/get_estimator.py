@@ -16,7 +16,7 @@ from synthesizer_mtf.fast import adafactor
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.fast import models as fast_models
 from synthesizer_mtf.t5 import stack
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import iterators
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from synthesizer_mtf.trainer.checkpoints import warm_start
@@ -130,7 +130,7 @@ def _vocabularies(vocabulary, model_dir, start):
   """The record of the vocabularies, after comparing it with other records."""
   record = vocabulary_record.of(vocabulary)
   vocabulary_record.check(model_dir, record)
-  if start is not None and not checkpoints.find(model_dir):
+  if start is not None and not complete.find(model_dir):
     vocabulary_record.warn_if_other(start.checkpoint, record)
   return record
 

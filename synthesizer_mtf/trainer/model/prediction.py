@@ -14,7 +14,7 @@ from typing import Any
 
 import gin
 import numpy as np
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import matching
 from synthesizer_mtf.trainer.data import decode_length
 from synthesizer_mtf.trainer.model import answers
 from synthesizer_mtf.trainer.model import session
@@ -62,7 +62,7 @@ class Graph(session.Session):
     return self._identity == _identity(spec)
 
   def _check(self, path, names):
-    checkpoints.check_variables(path, self.variables.values(), self._optimizer)
+    matching.check_variables(path, self.variables.values(), self._optimizer)
 
   def _load(self, path, names):
     with self._session.graph.as_default():

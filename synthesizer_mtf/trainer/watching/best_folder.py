@@ -8,13 +8,14 @@ checkpoint, too.
 import os
 
 from absl import logging
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from synthesizer_mtf.trainer.watching import validation_record
 import tensorflow.compat.v1 as tf
 
 
-def _path(model_dir, step, name=checkpoints.BEST):
+def _path(model_dir, step, name=complete.BEST):
   return os.path.join(model_dir, name, f"model.ckpt-{step}")
 
 
@@ -25,8 +26,8 @@ def holds(model_dir: str, step: int) -> bool:
   checksums of all variables.
   """
   ours, copy = _path(model_dir, step, ""), _path(model_dir, step)
-  return checkpoints.is_whole(copy) and (
-      not checkpoints.is_whole(ours) or _index(ours) == _index(copy))
+  return complete.is_whole(copy) and (
+      not complete.is_whole(ours) or _index(ours) == _index(copy))
 
 
 def _index(path):
@@ -36,12 +37,12 @@ def _index(path):
 
 def has_whole(model_dir: str, step: int) -> bool:
   """Whether best/ has a whole checkpoint of a step, of whatever training."""
-  return checkpoints.is_whole(_path(model_dir, step))
+  return complete.is_whole(_path(model_dir, step))
 
 
 def copy(model_dir: str, step: int) -> None:
   """Copies a checkpoint and what belongs to it to best/, beside those that it holds."""
-  folder = os.path.join(model_dir, checkpoints.BEST)
+  folder = os.path.join(model_dir, complete.BEST)
   tf.io.gfile.makedirs(folder)
   if has_whole(model_dir, step) and not holds(model_dir, step):
     _say_what_goes(folder, step, step)
@@ -68,12 +69,12 @@ def settle(model_dir: str, step: int, worse: set[int], only: bool = False) -> No
     worse: the steps that evaluations found to be no better.
     only: whether only these steps are removed.
   """
-  folder = os.path.join(model_dir, checkpoints.BEST)
+  folder = os.path.join(model_dir, complete.BEST)
   name = f"model.ckpt-{step}"
   state = tf.train.latest_checkpoint(folder)
   if state is None or os.path.basename(state) != name:
-    checkpoints.write_state(folder, [name])
-  others = {checkpoints.step_of(path) for path in checkpoints.find(folder)} - {step}
+    model_folder.write_state(folder, [name])
+  others = {complete.saved_step(path) for path in complete.find(folder)} - {step}
   for other in sorted(others & worse if only else others):
     if other not in worse:
       _say_what_goes(folder, step, other)
@@ -100,7 +101,7 @@ def set_aside(model_dir: str) -> str | None:
   Returns:
     the path of the folder; None if there is no best/.
   """
-  folder = os.path.join(model_dir, checkpoints.BEST)
+  folder = os.path.join(model_dir, complete.BEST)
   if not tf.io.gfile.isdir(folder):
     return None
   record = os.path.join(model_dir, validation_record.NAME)

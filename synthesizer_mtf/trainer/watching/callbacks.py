@@ -14,7 +14,7 @@ import os
 from typing import Any
 
 from synthesizer_mtf import patches
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.watching import failures
 import tensorflow.compat.v1 as tf
 
@@ -150,7 +150,7 @@ class _Hook(tf.train.SessionRunHook):
           training.tell("on_saving", step)
           saved = save(session, path, global_step=global_step, **kwargs)
       except failures.TrainingStopped:
-        checkpoints.remove_without_index(full)
+        model_folder.remove_without_index(full)
         raise
       if self._has_begun:
         training.tell("on_checkpoint", step)

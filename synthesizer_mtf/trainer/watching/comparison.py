@@ -10,7 +10,7 @@ import os
 
 from absl import logging
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.watching import best_folder
 from synthesizer_mtf.trainer.watching import measures
 from synthesizer_mtf.trainer.watching import validation_record
@@ -40,7 +40,7 @@ class Comparison:
     folder = best_folder.set_aside(self._folder)
     logging.warning(
         "A new comparison of checkpoints begins, as values cannot be compared: %s.%s",
-        "; ".join(differing), f" The former {checkpoints.BEST}/ and its record are now "
+        "; ".join(differing), f" The former {complete.BEST}/ and its record are now "
         f"{folder}; remove it if you do not need it." if folder else "")
     self.record.begin(measure)
     self.record.write()
@@ -55,11 +55,11 @@ class Comparison:
     best = self.record.best
     if best is None:
       return
-    step, folder = best["step"], os.path.join(self._folder, checkpoints.BEST)
+    step, folder = best["step"], os.path.join(self._folder, complete.BEST)
     if "left_at" in best:
       self._say_what_was_left(step, folder, best)
     elif not best_folder.holds(self._folder, step):
-      if not checkpoints.is_whole(os.path.join(self._folder, f"model.ckpt-{step}")):
+      if not complete.is_whole(os.path.join(self._folder, f"model.ckpt-{step}")):
         raise checks.Error(
             f"{folder!r} lacks model.ckpt-{step}, the best by {self._metric} so far; "
             f"bring it back, or remove {self.record.path!r} to choose the best of "

@@ -24,7 +24,9 @@ from absl import logging
 import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import branches
+from synthesizer_mtf.trainer.checkpoints import complete
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.data import data_record
 from synthesizer_mtf.trainer.watching import callbacks
 from synthesizer_mtf.trainer.watching import failures
@@ -112,7 +114,7 @@ class DataPosition(callbacks.Callback):
     try:
       training.session.run(self._write, {self._path: path})
     except tf.errors.OpError as error:
-      checkpoints.remove_without_index(path)
+      model_folder.remove_without_index(path)
       if error.op is not None and error.op.name == self._write.name:
         raise  # The file cannot be written; otherwise, the state cannot be read.
       logging.warning(
@@ -157,7 +159,7 @@ def _remove_old(model_dir):
 
   A shuffle buffer can be as large as a model.
   """
-  kept = {checkpoints.step_of(path) for path in checkpoints.branch(model_dir)[-_KEPT:]}
+  kept = {complete.saved_step(path) for path in branches.branch(model_dir)[-_KEPT:]}
   for name in tf.io.gfile.listdir(model_dir):
     match = _FILE.fullmatch(name)
     if match and int(match[1]) not in kept:

@@ -7,7 +7,9 @@ import os
 import re
 
 from synthesizer_mtf import checks
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import branches
+from synthesizer_mtf.trainer.checkpoints import complete
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
@@ -32,9 +34,9 @@ def explained_damage(path: str | None) -> Iterator[None]:
     if path is None or not tf.io.gfile.exists(f"{path}.index"):
       raise
     try:
-      checkpoints.check(path, checksums=True)
-    except checkpoints.DamagedError as damage:
-      raise checks.Error(checkpoints.explain_damage(path, damage)) from error
+      complete.check(path, checksums=True)
+    except complete.DamagedError as damage:
+      raise checks.Error(complete.explain_damage(path, damage)) from error
     raise
 
 
@@ -49,7 +51,7 @@ def explained_writes(model_dir: str, what: str = "a file") -> Iterator[None]:
     reason = re.search("|".join(_UNWRITTEN), text)
     if not reason or model_dir not in text:
       raise
-    checkpoints.remove_partial(model_dir)
+    model_folder.remove_partial(model_dir)
     raise TrainingStopped(
         f"{what} could not be written in {model_dir}: {reason[0]}. "
         f"{after_restart(model_dir)}, once there is room and permission.") from error
@@ -57,7 +59,7 @@ def explained_writes(model_dir: str, what: str = "a file") -> Iterator[None]:
 
 def after_restart(model_dir: str) -> str:
   """Says where a restart of a training in this folder continues."""
-  led = checkpoints.branch(model_dir)
+  led = branches.branch(model_dir)
   if not led:
     return "There is no checkpoint yet: training begins at step 0"
   return f"Training continues from {os.path.basename(led[-1])}"

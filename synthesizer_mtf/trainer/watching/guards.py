@@ -6,8 +6,9 @@ import contextlib
 import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.runtime import saving
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import branches
 from synthesizer_mtf.trainer.checkpoints import lock
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 from synthesizer_mtf.trainer.watching import callbacks
 from synthesizer_mtf.trainer.watching import failures
@@ -24,10 +25,10 @@ class Folder(callbacks.Callback):
   @contextlib.contextmanager
   def around(self, training: callbacks.Training) -> Iterator[None]:
     folder = training.model_dir
-    checkpoints.check_folder(folder)
+    model_folder.check_folder(folder)
     with (lock.held(folder, checks.called("--model_dir")),
           failures.explained_writes(folder)):
-      training.continue_from(checkpoints.prepare(folder))
+      training.continue_from(branches.prepare(folder))
       if self._vocabularies is not None:
         vocabulary_record.write(folder, self._vocabularies)
       yield
@@ -59,7 +60,7 @@ class Guard(callbacks.Callback):
     except tf.errors.InvalidArgumentError as error:
       name = error.op.get_attr("message").decode()
       _stop(training, f"the variable {name} is NaN or infinite")
-    checkpoints.will_save(training.model_dir, step)
+    branches.will_save(training.model_dir, step)
 
 
 def _stop(training, what):

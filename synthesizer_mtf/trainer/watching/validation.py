@@ -21,7 +21,7 @@ from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention import intermediates
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.watching import callbacks
 from synthesizer_mtf.trainer.watching import comparison
@@ -161,7 +161,7 @@ class Validation(callbacks.Callback):
     with tf.Graph().as_default():
       self._check_metric()
       self._comparison.measure_by(self._measure(self._datasets()))
-    step = checkpoints.step_of(training.newest) if training.newest else 0
+    step = complete.saved_step(training.newest) if training.newest else 0
     self._comparison.continue_from(step)
     if training.newest and not self._comparison.record.has(step) and (
         self._is_due(step) or step == training.last_step):

@@ -5,10 +5,9 @@ import math
 import os
 from typing import Any
 
-from synthesizer_mtf import checks
-from synthesizer_mtf.trainer.checkpoints import checkpoints
+from synthesizer_mtf.trainer.checkpoints import complete
+from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.watching import measures
-import tensorflow.compat.v1 as tf
 
 NAME = "validation.json"
 
@@ -131,8 +130,8 @@ class Record:
     """
     self._stopped_at, self._is_changed = stopped_at, False
     best = self.best and {**self.best, "checkpoint": (
-        f"{checkpoints.BEST}/model.ckpt-{self.best['step']}")}
-    checkpoints.write_whole(self.path, json.dumps({
+        f"{complete.BEST}/model.ckpt-{self.best['step']}")}
+    model_folder.write_whole(self.path, json.dumps({
         "metric": self._measure["metric"], "best": best, "stopped_at": stopped_at,
         "measured": self._measure, "evaluations": self.evaluations}, indent=1) + "\n")
 
@@ -154,14 +153,9 @@ def stopped_at(model_dir: str) -> int | None:
 
 def _read(path):
   """The record of the evaluations at a path, as a dict; None if there is no file."""
-  if not tf.io.gfile.exists(path):
-    return None
-  try:
-    with tf.io.gfile.GFile(path) as f:
-      found = json.load(f)
-    _ = found["metric"], found["evaluations"]
-  except (ValueError, KeyError, TypeError) as error:
-    raise checks.Error(
-        f"{path!r} cannot be read ({error}); bring it back, or remove it and "
-        f"{checkpoints.BEST}/ to choose anew.") from error
-  return found
+  def checked(content):
+    _ = content["metric"], content["evaluations"]
+    return content
+
+  return model_folder.read_record(
+      path, checked, f"it and {complete.BEST}/ to choose anew")
