@@ -275,17 +275,6 @@ def test_a_vocabulary_that_cannot_be_read_is_named_with_its_task(monkeypatch):
   assert not checks.unreachable(remote)
 
 
-def test_rates_of_t5s_own_files_and_of_functions_of_ones_own_pass():
-  @gin.configurable(module="tests.of_ones_own")
-  def masked(dropout_rate=0.0, label_smoothing=0.0):  # Percentages, say.
-    return dropout_rate, label_smoothing
-
-  gin_files.parse([], [
-      "DenseReluDense.dropout_rate = 0.0", "preprocessors.denoise.noise_density = 1.0",
-      "masked.dropout_rate = 10", "masked.label_smoothing = -1"])
-  assert masked() == (10, -1)
-
-
 def test_a_cache_that_is_there_passes(task, tmp_path, monkeypatch):
   gin.bind_parameter("mesh_train_dataset_fn.use_cached", True)
   monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])

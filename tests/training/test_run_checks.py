@@ -12,6 +12,7 @@ USERS = [
     ("warmup", "mine", "steps"), ("warm_start", "mine", "checkpoint"),
     ("decode_from_file", "mine", "repeats"), ("run", "my_utils", "batch_size"),
     ("constant_learning_rate", "mine", "learning_rate"),
+    ("masked", "mine", "dropout_rate"),
     ("AdafactorOptimizer", "mine", "decay_rate")]
 
 

@@ -301,9 +301,9 @@ ROWS: list[tuple[str, str, Check]] = [
     ("train_with_seed.seed", "seed", _SEED),
     ("synthesizer_stack.attention", "", notation.check_choice),
     # How it decodes.
-    ("*itransformer.decode.beam_size", "beam_size", POSITIVE),
-    ("*itransformer.decode.max_decode_length", "", POSITIVE),
-    ("*itransformer.decode.temperature", "temperature", NOT_NEGATIVE),
+    ("Bitransformer.decode.beam_size", "beam_size", POSITIVE),
+    ("Bitransformer.decode.max_decode_length", "", POSITIVE),
+    ("Bitransformer.decode.temperature", "temperature", NOT_NEGATIVE),
     ("decode_from_file.repeats", "", POSITIVE),
     # Layers, data and the optimizer.
     ("mesh_tensorflow.*.dropout_rate mesh_tensorflow.*.init_dropout_rate "
