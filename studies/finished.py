@@ -4,15 +4,15 @@ import pathlib
 
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.experiments import lines
-from synthesizer_mtf.tools.experiments import plan
-from synthesizer_mtf.tools.experiments import study_report
-from synthesizer_mtf.tools.experiments import study_runs
+from synthesizer_mtf.tools.experiments import report
+from synthesizer_mtf.tools.experiments import runs
+from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.experiments import study_types
 
 
 def read(path: pathlib.Path, study: study_types.Study,
-         settings: plan.Settings) -> list[study_report.Line]:
-  """Returns the lines of a file; no lines if there is no file.
+         settings: settings_lib.Settings) -> list[report.Line]:
+  """Returns the lines of runs that are done; no lines if there is no file.
 
   Raises:
     ValueError: the lines are not of this study with these settings, or `lines.read`
@@ -20,13 +20,14 @@ def read(path: pathlib.Path, study: study_types.Study,
   """
   if not path.exists():
     return []
-  found, expected = lines.read(path), study_report.setting(study, settings)
-  if found.setting != expected:
-    raise checks.Error(f"{path} holds runs of {found.setting}, not {expected}; move "
+  known, expected = lines.read(path), report.setting(study, settings)
+  if known.setting != expected:
+    raise checks.Error(f"{path} holds runs of {known.setting}, not {expected}; move "
                        "it away, or give the same flags.")
-  for line in found.runs:
+  done = [line for line in known.runs if line["status"] == "ok"]
+  for line in done:
     _check(path, line, study, settings)
-  return found.runs
+  return done
 
 
 def _check(path, line, study, settings):
@@ -35,7 +36,7 @@ def _check(path, line, study, settings):
   what = f"{path}: {line['row']} on {line['task']}, seed {line['seed']},"
   if task is None or line["row"] not in {row.name for row in study.rows}:
     raise checks.Error(f"{what} is not of the study {study.name}; remove its line.")
-  steps = study_runs.trained_steps(study, task, settings)
+  steps = runs.trained_steps(study, task, settings)
   names = [name for name, _ in task.scores()]
   steps = line.get("stopped_at", steps)
   if line.get("training_steps") != steps or set(line["scores"]) != set(names):

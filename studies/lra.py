@@ -15,7 +15,7 @@ import gin
 import seqio
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools.experiments import first_check
-from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import settings as settings_lib
 
 # From the title of a column to the name of the gin file in models/lra.
 TASKS = {"ListOps": "listops", "Text": "text", "Retrieval": "retrieval",
@@ -51,13 +51,13 @@ NOTE = ("Accuracy in percent on the test split, as published; parameters are our
 
 
 def commands(chosen: Iterable[Row], bucket: str,
-             settings: plan.Settings) -> Iterator[tuple[str, list[str]]]:
+             settings: settings_lib.Settings) -> Iterator[tuple[str, list[str]]]:
   """Yields (description, command) for each training and evaluation.
 
   Args:
     chosen: some of `rows`.
     bucket: a folder, such as "gs://BUCKET".
-    settings: a `plan.Settings`, whose steps have no effect.
+    settings: the user's choices, whose steps have no effect.
   """
   for row in chosen:
     for column, name in TASKS.items():
@@ -65,9 +65,9 @@ def commands(chosen: Iterable[Row], bucket: str,
       files = [f"models/lra/{name}.gin", row.gin_file]
       params = {"utils.tpu_mesh_shape.tpu_topology": "2x2"}
       yield (f"{row.name}: train on {column}",
-             plan.launch(settings, folder, files, params))
-      yield (f"{row.name}: evaluate {column}", plan.launch(
-          settings, folder, [*files, "eval.gin"],
+             settings.launch(folder, files, params))
+      yield (f"{row.name}: evaluate {column}", settings.launch(
+          folder, [*files, "eval.gin"],
           {**params, "utils.run.dataset_split": "test"}))
 
 

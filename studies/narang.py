@@ -12,7 +12,7 @@ from typing import Any
 from typing import NamedTuple
 
 from synthesizer_mtf.tools.base import recipes
-from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
 from synthesizer_mtf.tools.plan_pod import pods
 
@@ -77,23 +77,23 @@ PUBLISHED_LOSSES = {
 
 
 def commands(chosen: Iterable[Row], bucket: str,
-             settings: plan.Settings) -> Iterator[tuple[str, list[str]]]:
+             settings: settings_lib.Settings) -> Iterator[tuple[str, list[str]]]:
   """Yields (description, command) for each training and evaluation.
 
   Args:
     chosen: some of `rows`.
     bucket: a folder, such as "gs://BUCKET".
-    settings: a `plan.Settings`, whose steps have no effect.
+    settings: the user's choices, whose steps have no effect.
   """
   for row in chosen:
     folder = f"{bucket}/narang/{row.name.lower().replace(' α', '_alpha')}"
     pre_training = [row.model, "recipes/pod/c4.gin"]
-    yield f"{row.name}: pre-train", plan.launch(
-        settings, f"{folder}/c4", pre_training, {
+    yield f"{row.name}: pre-train", settings.launch(
+        f"{folder}/c4", pre_training, {
             "utils.run.save_checkpoints_steps": _SAVED_EVERY,
             "utils.run.keep_checkpoint_max": _FINAL // _SAVED_EVERY + 1})
-    yield f"{row.name}: early and final loss", plan.launch(
-        settings, f"{folder}/c4", [*pre_training, "perplexity_eval.gin"], {
+    yield f"{row.name}: early and final loss", settings.launch(
+        f"{folder}/c4", [*pre_training, "perplexity_eval.gin"], {
             "utils.run.dataset_split": "validation",
             "utils.run.eval_checkpoint_step": [_EARLY, _FINAL]})
     start = {"utils.run.init_checkpoint": f"{folder}/c4/model.ckpt-{_FINAL}"}
@@ -111,7 +111,7 @@ def _of_recipe(row, recipe, folder, settings, start):
     bindings = [binding for binding in recipes.values(command, "gin_param")
                 if "init_checkpoint" not in binding]
     yield f"{row.name}: {what} {recipe}", [
-        *plan.launch(settings, f"{folder}/{recipe}", [row.model, *files], params),
+        *settings.launch(f"{folder}/{recipe}", [row.model, *files], params),
         *(f"--gin_param={binding}" for binding in bindings)]
 
 

@@ -10,9 +10,9 @@ commands work from any folder.
 """
 
 import argparse
+from collections.abc import Callable
 import pathlib
 import sys
-import types
 
 from studies import catalogue
 from studies import finished
@@ -23,13 +23,12 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.base import machine
 from synthesizer_mtf.tools.base import tabular
-from synthesizer_mtf.tools.experiments import curves
-from synthesizer_mtf.tools.experiments import execution
 from synthesizer_mtf.tools.experiments import pictures
-from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import pipeline
+from synthesizer_mtf.tools.experiments import report as report_lib
+from synthesizer_mtf.tools.experiments import runs as runs_lib
+from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.experiments import shares
-from synthesizer_mtf.tools.experiments import study_report
-from synthesizer_mtf.tools.experiments import study_runs
 from synthesizer_mtf.tools.experiments import study_types
 import tqdm
 
@@ -51,54 +50,55 @@ def work(args: argparse.Namespace) -> int:
 
 def _results(folder):
   """Draws the studies of a folder; returns the status."""
-  known = [(study, finished.read(path, study, plan.Settings(None, None)))
+  known = [(study, finished.read(path, study, settings_lib.Settings()))
            for study in catalogue.STUDIES.values()
            if (path := folder / f"{study.name}.jsonl").exists()]
-  together = [(study, lines) for study, lines in known if picture_of(study) is curves]
+  together = [(study, lines) for study, lines in known
+              if picture(study) is pictures.draw_study]
   if not together:
     raise checks.Error(f"--results is {str(folder)!r} but holds no lines of a study; "
                        "give the folder of files such as warm_start.jsonl.")
   draw_together(together, folder / "results.png")
   print(f"Wrote {folder / 'results.png'}")
   for study, lines in known:
-    if picture_of(study) is not curves:
+    if picture(study) is not pictures.draw_study:
       draw(study, lines, folder / f"{study.name}.png")
       print(f"Wrote {folder / study.name}.png")
   return 0
 
 
-def picture_of(study: study_types.Study) -> types.ModuleType:
-  """Returns the module that draws a study."""
+def picture(study: study_types.Study) -> Callable[..., None]:
+  """Returns the function that draws a study."""
   if all(task.chance is not None for task in study.tasks):
-    return heat_map
+    return heat_map.plot
   by_size = all(score.at is not None
                 for task in study.tasks for _, score in task.scores())
-  return size_curves if by_size else curves
+  return size_curves.plot if by_size else pictures.draw_study
 
 
-def draw_together(known: list[tuple[study_types.Study, list[study_report.Line]]],
+def draw_together(known: list[tuple[study_types.Study, list[report_lib.Line]]],
                   path: pathlib.Path) -> None:
   """Draws the final scores of all tasks of some studies, each with its lines."""
   panels = [(study, task, lines) for study, lines in known for task in study.tasks]
   with pictures.written(path, len(panels), 3, (4.6, 3.3)) as (_, axes):
     for axis, (study, task, lines) in zip(axes, panels):
-      curves.draw_scores(axis, study, task, lines)
+      pictures.draw_scores(axis, study, task, lines)
       axis.set_title(study.title, fontsize=10)
 
 
-def draw(study: study_types.Study, lines: list[study_report.Line],
+def draw(study: study_types.Study, lines: list[report_lib.Line],
          path: pathlib.Path) -> None:
   """Draws a study, if it has lines."""
   if lines:
-    picture_of(study).plot(study, lines, path)
+    picture(study)(study, lines, path)
 
 
 def _published(args):
   """Prints another paper's table: its commands, its figures and our counts."""
   table = published.TABLES[args.table]
-  rows = execution.chosen_rows(table.rows, args.rows, f"--table={args.table}")
-  lines = execution.print_all(table.title, args.table, table.commands(
-      rows, f"{args.bucket}/reproduce", execution.settings(args, flags=_FLAGS)))
+  rows = report_lib.chosen_rows(table.rows, args.rows, f"--table={args.table}")
+  lines = pipeline.print_all(table.title, args.table, table.commands(
+      rows, f"{args.bucket}/reproduce", settings_lib.read(args, flags=_FLAGS)))
   counts = list(tqdm.tqdm(
       table.lines(rows), "count", len(rows), unit="model", disable=None))
   print(f"{table.title}:\n\n{published.markdown(args.table, counts)}")
@@ -109,20 +109,20 @@ def _published(args):
 def _study(args):
   """Executes the missing runs of a study; returns the status."""
   study = catalogue.STUDIES[args.study]
-  rows = execution.chosen_rows(study.rows, args.rows, f"--study={study.name}")
+  rows = report_lib.chosen_rows(study.rows, args.rows, f"--study={study.name}")
   _check(study, args)
-  settings = execution.settings(args, flags=_FLAGS)
+  settings = settings_lib.read(args, flags=_FLAGS)
   machine_shares = shares.shares(args.jobs)
   folder = pathlib.Path(args.output_dir) / study.name
   known = finished.read(folder / f"{study.name}.jsonl", study, settings)
-  runs = study_runs.runs(
+  runs = runs_lib.runs(
       study, rows, args.seeds or [1, 2, 3], args.output_dir, settings)
-  report = study_report.Report(study, known, runs, settings, machine.state())
+  report = report_lib.Report(study, known, runs, settings, machine.state())
   missing = [run for run in runs if not report.is_known(run)]
-  execution.check_first(missing, settings)
-  execution.claim(folder, settings)
-  return execution.run(report, missing, machine_shares, folder / study.name, args.json,
-                       lambda path: draw(study, report.lines_of_runs(), path))
+  report_lib.check_first(missing, settings)
+  settings.claim(folder)
+  return report.execute(missing, machine_shares, folder / study.name, args.json,
+                        lambda path: draw(study, report.lines_of_runs(), path))
 
 
 def _check(study, args):

@@ -9,6 +9,7 @@ import re
 import sys
 
 from packaging import utils
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "synthesizer_mtf"
@@ -97,11 +98,31 @@ def test_arrows_between_rooms_of_the_trainer_only_go_down():
               floor(module_of(target)) > floor(name)]
 
 
-def test_a_room_of_the_trainer_has_at_most_twenty_modules():
+@pytest.mark.parametrize("above", [PACKAGE / "trainer", ROOT / "tools"])
+def test_a_room_of_the_trainer_and_of_tools_has_at_most_twenty_modules(above):
   folders = collections.Counter(
       path.parent for path in MODULES.values()
-      if path.name != "__init__.py" and PACKAGE / "trainer" in path.parents)
+      if path.name != "__init__.py" and above in path.parents)
   assert not {folder: count for folder, count in folders.items() if count > 20}
+
+
+def room_of_tools(module):
+  """The floor of a module of tools, and its room; a command is a room of its own."""
+  folder, *inside = module.split(".")[1:]
+  if folder in ("base", "experiments"):
+    return ("base", "experiments").index(folder), folder
+  return (3, module) if inside in ([], ["__main__"]) else (2, folder)
+
+
+def test_arrows_between_rooms_of_tools_only_go_down_and_no_command_is_imported():
+  arrows = [(name, module_of(target)) for name, path in PUBLIC.items()
+            if name.startswith("tools.") and path.name != "__init__.py"
+            for target, _ in imports(path) if module_of(target).startswith("tools.")]
+  floors = {floor for arrow in arrows for floor, _ in map(room_of_tools, arrow)}
+  assert floors == {0, 1, 2, 3}
+  assert not [arrow for arrow in arrows
+              if room_of_tools(arrow[1])[0] > room_of_tools(arrow[0])[0] or
+              room_of_tools(arrow[1])[0] == 3]
 
 
 def test_no_function_hides_an_import_of_ours():

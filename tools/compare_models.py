@@ -29,14 +29,12 @@ from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import attention_words
 from synthesizer_mtf.tools.base import machine
-from synthesizer_mtf.tools.experiments import contents
-from synthesizer_mtf.tools.experiments import curves
-from synthesizer_mtf.tools.experiments import execution
-from synthesizer_mtf.tools.experiments import pipeline
-from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import claims
+from synthesizer_mtf.tools.experiments import pictures
+from synthesizer_mtf.tools.experiments import report as report_lib
+from synthesizer_mtf.tools.experiments import runs as runs_lib
+from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.experiments import shares
-from synthesizer_mtf.tools.experiments import study_report
-from synthesizer_mtf.tools.experiments import study_runs
 from synthesizer_mtf.tools.experiments import study_types
 from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.data import data_checks
@@ -71,30 +69,29 @@ def _compare(args):
   path = pathlib.Path(args.output_dir)
   compared = study(path.name, args)
   wanted = runs(args, compared)
-  report = study_report.Report(
+  report = report_lib.Report(
       compared, [], wanted, _settings(args), machine.state(), intervals=True)
-  execution.check_first(wanted, report.settings)
+  report_lib.check_first(wanted, report.settings)
   _claim(path, args, compared.rows)
 
   def draw(picture):
     lines = report.lines_of_runs()
     if lines:
-      curves.plot(compared.with_scores(lines), lines, picture)
+      pictures.draw_study(compared.with_scores(lines), lines, picture)
 
-  return execution.run(
-      report, wanted, machine_shares, path / path.name, args.json, draw)
+  return report.execute(wanted, machine_shares, path / path.name, args.json, draw)
 
 
 def _settings(args):
   modules = [f"--module_import={module}" for module in args.module_import]
-  return plan.Settings(None, None, flags=modules, gin_params=args.gin_param,
-                       best_by=args.best_by)
+  return settings_lib.Settings(flags=modules, gin_params=args.gin_param,
+                               best_by=args.best_by)
 
 
-def runs(args: argparse.Namespace, compared: study_types.Study) -> list[study_runs.Run]:
+def runs(args: argparse.Namespace, compared: study_types.Study) -> list[runs_lib.Run]:
   """Returns all runs of a comparison, seed after seed."""
-  return study_runs.runs(compared, compared.rows, args.seeds,
-                         pathlib.Path(args.output_dir).parent, _settings(args))
+  return runs_lib.runs(compared, compared.rows, args.seeds,
+                       pathlib.Path(args.output_dir).parent, _settings(args))
 
 
 def study(name: str, args: argparse.Namespace) -> study_types.Study:
@@ -157,14 +154,14 @@ def rows(models: Iterable[Sequence[str]]) -> list[study_types.Row]:
   Raises:
     ValueError: two names are the same, or would have the same folder.
   """
-  found: dict[str, study_types.Row] = {}
+  by_folder: dict[str, study_types.Row] = {}
   for name, *words in models:
     row = _row(name, words or [name])
-    if row.folder in found:
-      raise checks.Error(f"--model names {found[row.folder].name!r} and {name!r}, "
+    if row.folder in by_folder:
+      raise checks.Error(f"--model names {by_folder[row.folder].name!r} and {name!r}, "
                          "which would share a folder; choose another name for one.")
-    found[row.folder] = row
-  return list(found.values())
+    by_folder[row.folder] = row
+  return list(by_folder.values())
 
 
 def _row(name, words):
@@ -181,16 +178,16 @@ def _row(name, words):
 
 def _claim(path, args, rows_):
   """Claims the folder for these settings, and that of each model for its own."""
-  pipeline.claim(path, {
+  claims.claim(path, {
       "task": args.task, "steps": args.steps, "gin_files": args.gin_file,
       "gin_params": args.gin_param, "evaluations": args.evaluations,
       **({} if args.split == _SPLIT else {"split": args.split}),
       **_settings(args).chosen},
-                 contents.of(args.gin_file, args.gin_param, args.module_import))
+                 claims.contents(args.gin_file, args.gin_param, args.module_import))
   for row in rows_:
-    pipeline.claim(path / row.folder, {
+    claims.claim(path / row.folder, {
         "gin_files": [*row.gin_files], "bindings": [*row.bindings]},
-                   contents.of(row.gin_files, row.bindings))
+                   claims.contents(row.gin_files, row.bindings))
 
 
 def parser() -> argparse.ArgumentParser:

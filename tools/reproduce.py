@@ -29,8 +29,10 @@ of other papers are in the folder studies/ of the repository. pip does not insta
 """
 
 import argparse
+from collections.abc import Iterable
 import json
 import sys
+from typing import Any
 
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
@@ -38,16 +40,19 @@ from synthesizer_mtf.tools.base import machine
 from synthesizer_mtf.tools.base import studies_folder
 from synthesizer_mtf.tools.base import tables
 from synthesizer_mtf.tools.base import tabular
-from synthesizer_mtf.tools.benchmark import __main__ as benchmark
+from synthesizer_mtf.tools.benchmark import attentions
+from synthesizer_mtf.tools.benchmark import measuring
+from synthesizer_mtf.tools.benchmark import model
 from synthesizer_mtf.tools.experiments import compare
-from synthesizer_mtf.tools.experiments import execution
-from synthesizer_mtf.tools.experiments import plan
-from synthesizer_mtf.tools.experiments import plot
-from synthesizer_mtf.tools.experiments import reports
+from synthesizer_mtf.tools.experiments import paper
+from synthesizer_mtf.tools.experiments import pictures
+from synthesizer_mtf.tools.experiments import pipeline
+from synthesizer_mtf.tools.experiments import report as report_lib
+from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.experiments import shares
-from synthesizer_mtf.tools.experiments import speeds
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
+import tqdm
 
 # What studies/ has: its studies, and its tables of other papers. A test there compares.
 STUDIES = ("abilities", "ability_lengths", "blocks", "encoders", "finetuning",
@@ -55,7 +60,8 @@ STUDIES = ("abilities", "ability_lengths", "blocks", "encoders", "finetuning",
            "warm_start")
 OTHER_PAPERS = ("lra", "narang")
 
-_STEPS = 1000  # Of a training at laptop scale, by default.
+# The size of T5's vocabulary, which Mesh TensorFlow rounds up to a multiple of 128.
+_VOCABULARY = 32128
 # Lengths and batch for the speed at laptop scale, as in the recipes.
 _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
 
@@ -124,9 +130,9 @@ def _paper(args):
   """Prints the commands of the paper's scale, and writes them as JSON lines."""
   table = tables.TABLES[args.table]
   title = f"Table {table.number}"
-  lines = execution.print_all(title, table.number, plan.paper_commands(
-      table, execution.chosen_rows(table.rows, args.rows, title),
-      f"{args.bucket}/reproduce", execution.settings(args)))
+  lines = pipeline.print_all(title, table.number, paper.commands(
+      table, report_lib.chosen_rows(table.rows, args.rows, title),
+      f"{args.bucket}/reproduce", settings_lib.read(args)))
   tabular.write_json(lines, args.json)
   return 0
 
@@ -134,18 +140,19 @@ def _paper(args):
 def _table(args):
   """Executes the missing runs of a table at laptop scale; returns the status."""
   table = tables.TABLES[args.table]
-  rows = execution.chosen_rows(table.rows, args.rows, f"Table {table.number}")
-  settings = execution.settings(args, _STEPS)
+  rows = report_lib.chosen_rows(table.rows, args.rows, f"Table {table.number}")
+  settings = settings_lib.read(args, paper.STEPS)
   machine_shares = shares.shares(args.jobs)
-  folder = plan.folder_of(table, args.output_dir)
-  runs = plan.runs(table, rows, args.seeds or [1, 2], args.output_dir, settings)
-  execution.check_first(runs, settings)
-  execution.claim(folder, settings)
-  report = reports.Report(table, rows, runs, settings, machine.state())
+  folder = paper.folder(table, args.output_dir)
+  runs = paper.runs(table, rows, args.seeds or [1, 2], args.output_dir, settings)
+  report_lib.check_first(runs, settings)
+  settings.claim(folder)
+  report = report_lib.Report(
+      paper.study(table, rows, settings), [], runs, settings, machine.state())
   if table.speed and args.speed_rounds:
     report.speed = _speed(table, rows, args, settings, folder)
-  return execution.run(report, runs, machine_shares, folder / f"table{table.number}",
-                       args.json, lambda path: plot.plot(report, path))
+  return report.execute(runs, machine_shares, folder / f"table{table.number}",
+                        args.json, lambda path: pictures.draw_table(report, path))
 
 
 def _speed(table, rows, args, settings, folder):
@@ -156,11 +163,69 @@ def _speed(table, rows, args, settings, folder):
     if set(known) == {row.name for row in rows}:
       return known
   lengths, batch = _SPEED[table.number]
-  with benchmark.Progress("speed", len(rows) * (2 + args.speed_rounds)) as p:
-    speed = speeds.measure(
-        table, rows, settings, lengths, batch, args.speed_rounds, p)
+  with tqdm.tqdm(desc="speed", total=len(rows) * (2 + args.speed_rounds),
+                 unit="run") as bar:
+    speed = measure_speed(table, rows, settings, lengths, batch, args.speed_rounds,
+                          lambda done, what: bar.update(done))
   path.write_text(json.dumps(speed) + "\n", encoding="utf-8")
   return speed
+
+
+def measure_speed(table: tables.Table, rows: Iterable[tables.Row],
+                  settings: settings_lib.Settings, lengths: tuple[int, int],
+                  batch: int, rounds: int, progress: measuring.Progress,
+                  vocabulary: int = _VOCABULARY) -> dict[str, dict[str, Any]]:
+  """Times training steps of all rows in turns, as `benchmark` does, on random tokens.
+
+  All rows are in one process. So other work on the machine slows all rows alike.
+
+  Args:
+    table: a `tables.Table`.
+    rows: some of its rows.
+    settings: the user's gin bindings, and the task.
+    lengths: (tokens of the inputs, tokens of the targets).
+    batch: the number of examples in a step.
+    rounds: the number of rounds that count, after two rounds of warm-up.
+    progress: a function (number of runs done, name of the current run).
+    vocabulary: the size of the vocabulary.
+
+  Returns:
+    a dict from names of rows to dicts with "status" and "reason". If the status is
+    "ok", they also have "steps_per_second", "ratio" and "ratio_quartiles" to the first
+    row, "parameters", and "tflops", which counts only einsums.
+  """
+  config = model.Configuration(
+      inputs=lengths[0], targets=lengths[1], batch=batch,
+      vocabulary=vocabulary, dropout_rate=0.0, relative_bias=True,
+      targets_vocabulary=128 if lengths[1] == 1 else None)
+  timed = measuring.measure_time(
+      [_timed_row(table, row, settings) for row in rows], config, "train", 2, rounds,
+      progress)
+  first = timed[0].get("seconds")
+  return {result["row"]: _speed_and_size(result, first) for result in timed}
+
+
+def _timed_row(table, row, settings):
+  """Returns a row of the benchmark with the gin bindings of a row at laptop scale."""
+  task = table.trained(settings.task)[0]
+  commands = paper.Commands(table, row, task, "laptop", settings)
+  bindings = [f"include '{path}'" for path in commands.files(task)]
+  bindings += [flag.split("=", 1)[1]
+               for flag in pipeline.flags([], commands.params(task))]
+  bindings += settings.gin_params
+  return attentions.Row(
+      row.name, "ours", lambda stack, length: bindings * (stack == "encoder"))
+
+
+def _speed_and_size(result, first):
+  summary = {key: result.get(key) for key in (
+      "status", "reason", "steps_per_second", "parameters")}
+  if result["status"] == "ok":
+    summary["tflops"] = result["einsum_tflops"]
+    if first:
+      compared = measuring.compare(result["seconds"], first)
+      summary |= {key: compared[key] for key in ("ratio", "ratio_quartiles")}
+  return summary
 
 
 def _parser():
@@ -211,7 +276,7 @@ def _add_laptop_flags(group):
       ("steps", "steps of training, or of pre-training"),
       ("finetune_steps", "steps after pre-training, if there is one")):
     group.add_argument(f"--{name}", type=arguments.positive, metavar="N",
-                       help=f"{text} (default: {_STEPS}; of a study its own)")
+                       help=f"{text} (default: {paper.STEPS}; of a study its own)")
   for name, kind, number, text in (
       ("jobs", arguments.positive, 1, "runs at a time, with their share of the "
        "cores and GPUs"),

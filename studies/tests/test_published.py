@@ -15,10 +15,10 @@ from synthesizer_mtf import gin_internals
 from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.base import recipes
 from synthesizer_mtf.tools.base import tables
-from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
 
-SETTINGS = plan.Settings(None, None)
+SETTINGS = settings_lib.Settings()
 EVERY_ROW = [(table, row) for table in published.TABLES.values() for row in table.rows]
 
 

@@ -24,10 +24,10 @@ from support import tables as tables_lib
 from support.events import write_events
 from synthesizer_mtf.tools.base import recipes
 from synthesizer_mtf.tools.base import tables
-from synthesizer_mtf.tools.experiments import curves
-from synthesizer_mtf.tools.experiments import plan
-from synthesizer_mtf.tools.experiments import study_report
-from synthesizer_mtf.tools.experiments import study_runs
+from synthesizer_mtf.tools.experiments import pictures
+from synthesizer_mtf.tools.experiments import report as report_lib
+from synthesizer_mtf.tools.experiments import runs as runs_lib
+from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.experiments import study_types
 from synthesizer_mtf.tools.plot_attention import seeds
 
@@ -40,13 +40,16 @@ def test_commands_of_every_row_parse(study, tmp_path):
   names = [f"{data}_{split}" for split in ("TRAIN", "VALIDATION") for data in (
       "BOOLQ", "BROWN", "DEMO", "LIBREOFFICE", "ROTTEN_TOMATOES", "WIKITEXT")]
   (tmp_path / "data.gin").write_text("".join(f"{name} = 'f'\n" for name in names))
-  settings = plan.Settings(None, None, gin_files=[str(tmp_path / "data.gin")])
+  settings = settings_lib.Settings(gin_files=[str(tmp_path / "data.gin")])
   for row, task in itertools.product(study.rows, study.tasks):
-    if (run_lib.picture_of(study) is not heat_map or row is study.rows[0]
+    if (run_lib.picture(study) is not heat_map.plot or row is study.rows[0]
         or task is study.tasks[0]):
-      run = study_runs.Run(study, row, task, 3, tmp_path, settings)
-      assert len(run.stages()) == 1 + len(task.evaluations) + row.is_warm
-      for stage in run.stages():
+      alone = study._replace(tasks=(task,))
+      stages = [stage for run in runs_lib.runs(alone, [row], [3], tmp_path, settings)
+                for stage in run.stages()]
+      assert len(stages) == (task.name not in row.not_on) * (
+          1 + len(task.evaluations) + row.is_warm)
+      for stage in stages:
         models.parse_gin(recipes.values(stage.command, "gin_file"),
                          recipes.values(stage.command, "gin_param"))
         seed = gin.query_parameter("train_with_seed.seed") if stage.steps else None
@@ -55,8 +58,8 @@ def test_commands_of_every_row_parse(study, tmp_path):
 
 def test_warm_rows_share_the_training_of_the_model_they_start_from(tmp_path):
   study = catalogue.STUDIES["warm_start"]
-  found = study_runs.runs(study, study.rows, [1, 2], tmp_path,
-                          plan.Settings(40, 20))
+  found = runs_lib.runs(study, study.rows, [1, 2], tmp_path,
+                          settings_lib.Settings(40, 20))
   starts = {tuple(run.stages()[0].command) for run in found if run.row.is_warm}
   assert len(starts) == 1 and "--gin_param=utils.run.train_steps = 40" in min(starts)
   for run in found:
@@ -72,7 +75,8 @@ def test_warm_rows_share_the_training_of_the_model_they_start_from(tmp_path):
 
 def test_fine_tuning_starts_from_the_row_and_seed_of_another_study(tmp_path):
   study = catalogue.STUDIES["finetuning"]
-  found = study_runs.runs(study, study.rows, [2, 5], tmp_path, plan.Settings(40, 20))
+  found = runs_lib.runs(study, study.rows, [2, 5], tmp_path,
+                        settings_lib.Settings(40, 20))
   for run in found:
     start, train, evaluate = run.stages()
     folder = f"{tmp_path}/span_corruption/{run.row.name.lower()}/seed_{run.seed}"
@@ -91,7 +95,8 @@ def test_fine_tuning_starts_from_the_row_and_seed_of_another_study(tmp_path):
     (500, [166, 332, 500], 166), (9, [3, 6, 9], 3), (2, [1, 2], 1), (1, [1], 1)])
 def test_every_step_to_evaluate_has_a_saved_checkpoint(steps, looks, saved, tmp_path):
   study = catalogue.STUDIES["span_corruption"]
-  run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, plan.Settings(steps))
+  run, = runs_lib.runs(study, study.rows[:1], [1], tmp_path,
+                       settings_lib.Settings(steps))
   train, evaluate = run.stages()
   assert f"--gin_param=utils.run.save_checkpoints_steps = {saved}" in train.command
   assert f"--gin_param=utils.run.eval_checkpoint_step = {looks}" in evaluate.command
@@ -99,7 +104,7 @@ def test_every_step_to_evaluate_has_a_saved_checkpoint(steps, looks, saved, tmp_
 
 def test_an_evaluation_with_a_suffix_of_its_own_leaves_the_first_alone(tmp_path):
   study = catalogue.STUDIES["translation"]
-  run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, plan.Settings(8))
+  run, = runs_lib.runs(study, study.rows[:1], [1], tmp_path, settings_lib.Settings(8))
   _, greedy, beam = run.stages()
   name = "eval/synth_text_pairs/bleu"
   write_events(run.model_dir / "validation_eval", name, {4: 1.0, 8: 2.0})
@@ -113,8 +118,8 @@ def test_an_evaluation_with_a_suffix_of_its_own_leaves_the_first_alone(tmp_path)
 
 def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
   study = catalogue.STUDIES["translation"]
-  settings = plan.Settings(8, best_by="neg_log_perplexity")
-  run, = study_runs.runs(study, study.rows[:1], [1], tmp_path, settings)
+  settings = settings_lib.Settings(8, best_by="neg_log_perplexity")
+  run, = runs_lib.runs(study, study.rows[:1], [1], tmp_path, settings)
   train, *evaluations = run.stages()
   assert '--gin_param=train_and_eval.metric = "neg_log_perplexity"' in train.command
   assert "--gin_param=utils.run.save_checkpoints_steps = 2" in train.command
@@ -130,7 +135,7 @@ def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
   write_events(run.model_dir / "validation_eval", name, {4: 1.0, 6: 2.0, 8: 1.5})
   write_events(run.model_dir, "global_step/sec", dict.fromkeys(range(8), 2.0))
   pathlib.Path(f"{run.model_dir}.log").write_text("")
-  report = study_report.Report(
+  report = report_lib.Report(
       study, [], [run], settings, {"machine": {"cpu": "abacus", "cores": 3}})
   line, = report.lines_of_runs()
   assert line["scores"] == {name: 2.0, f"beam_4/{name}": 3.0}
@@ -144,7 +149,7 @@ def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
       '"training_steps": 8', '"training_steps": 6, "stopped_at": 6'))
   assert len(finished.read(path, study, settings)) == 1
   with pytest.raises(ValueError, match="holds runs of .*best_by"):
-    finished.read(path, study, plan.Settings(8))
+    finished.read(path, study, settings_lib.Settings(8))
 
 
 def _suffix(stage):
@@ -156,8 +161,8 @@ def _suffix(stage):
 
 def test_one_task_of_a_study_can_be_run(tmp_path):
   study = catalogue.STUDIES["warm_start"]
-  found = study_runs.runs(study, study.rows[:2], [1, 2], tmp_path,
-                          plan.Settings(task="libreoffice"))
+  found = runs_lib.runs(study, study.rows[:2], [1, 2], tmp_path,
+                          settings_lib.Settings(task="libreoffice"))
   assert [(run.task, run.seed) for run in found] == [
       ("libreoffice", seed) for seed in (1, 1, 2, 2)]
 
@@ -197,7 +202,7 @@ LINES = [line_of(*numbers) for numbers in [
 
 
 def test_report_has_means_errors_orders_and_missing_runs():
-  text = study_report.Report(TINY, LINES).markdown()
+  text = report_lib.Report(TINY, LINES).markdown()
   cells = {name: rest for name, *rest in tables_lib.cells(text) if name != "Loss"}
   error = np.std([2.0, 2.1, 2.2], ddof=1) / np.sqrt(3)
   assert cells["V"] == [f"2.10 ± {error:.2f}", "1.5"]
@@ -220,7 +225,7 @@ def test_report_has_means_errors_orders_and_missing_runs():
     ([], 0), (LINES[:1], 0), (LINES[3:6], 0), (LINES[:2], 0), ([LINES[0], LINES[3]], 0),
     ([LINES[0], LINES[4]], 0), ([*LINES[:2], *LINES[3:5]], 1)])
 def test_a_report_says_what_is_known_so_far(known, differences):
-  rows = tables_lib.cells(study_report.Report(TINY, known).markdown())
+  rows = tables_lib.cells(report_lib.Report(TINY, known).markdown())
   assert [row[0] for row in rows[1:5]] == ["V", "R", "D", "T"]
   assert sum(row[1] != "not run" for row in rows[1:5]) == len(
       {line["row"] for line in known})
@@ -233,7 +238,7 @@ def test_each_score_of_a_task_has_its_column_and_order():
       evaluations=(*TINY.tasks[0].evaluations, more))
   lines = [{**line, "scores": {**line["scores"], "x/accuracy": 50 - line["seed"]}}
            for line in LINES]
-  text = study_report.Report(TINY._replace(tasks=(task,)), lines).markdown()
+  text = report_lib.Report(TINY._replace(tasks=(task,)), lines).markdown()
   head, v, *_ = tables_lib.cells(text)
   assert head == ["model", "Loss", "paper: C4", "Acc"]
   assert v == ["V", "2.10 ± 0.06", "1.5", "48.0 ± 0.6"]
@@ -241,8 +246,9 @@ def test_each_score_of_a_task_has_its_column_and_order():
 
 
 def test_lines_of_runs_are_read_from_what_they_left(tmp_path):
-  run, = study_runs.runs(TINY, TINY.rows[:1], [1], tmp_path, plan.Settings(8, None))
-  report = study_report.Report(TINY, [], [run], plan.Settings(8, None),
+  settings = settings_lib.Settings(8)
+  run, = runs_lib.runs(TINY, TINY.rows[:1], [1], tmp_path, settings)
+  report = report_lib.Report(TINY, [], [run], settings,
                                {"machine": {"cpu": "abacus", "cores": 3}})
   assert report.lines_of_runs() == [] and not report.is_known(run)
   write_events(run.model_dir / "eval_x", "neg_log_perplexity",
@@ -262,8 +268,7 @@ def test_lines_of_runs_are_read_from_what_they_left(tmp_path):
 def test_parts_of_a_curve_are_the_same_for_all_runs(tmp_path):
   task = TINY.tasks[0]._replace(steps=120)
   study = TINY._replace(tasks=(task,))
-  run = study_runs.Run(study, study.rows[0], task, 1, tmp_path,
-                       plan.Settings(None, None))
+  run, = runs_lib.runs(study, study.rows[:1], [1], tmp_path, settings_lib.Settings())
   write_events(run.model_dir / "eval_x", "neg_log_perplexity", {120: -3.0})
   write_events(run.model_dir, "global_step/sec", dict.fromkeys(range(20), 2.0))
   # A log may lack some steps; here it lacks every seventh.
@@ -275,17 +280,17 @@ def test_parts_of_a_curve_are_the_same_for_all_runs(tmp_path):
 
 
 def test_a_line_is_kept_where_its_folder_is_gone(tmp_path):
-  found = study_runs.runs(TINY, TINY.rows, [1], tmp_path, plan.Settings(8, None))
-  report = study_report.Report(TINY, LINES, found)
+  found = runs_lib.runs(TINY, TINY.rows, [1], tmp_path, settings_lib.Settings(8, None))
+  report = report_lib.Report(TINY, LINES, found)
   assert [report.is_known(run) for run in found] == [True, True, True, False]
   assert report.lines_of_runs() == LINES
 
 
 def test_lines_that_were_written_are_read_again(tmp_path):
   path = tmp_path / "tiny.jsonl"
-  settings = plan.Settings(None, None)
+  settings = settings_lib.Settings()
   assert finished.read(path, TINY, settings) == []
-  path.write_text(study_report.Report(TINY, LINES).lines())
+  path.write_text(report_lib.Report(TINY, LINES).lines())
   assert finished.read(path, TINY, settings) == LINES
 
 
@@ -300,7 +305,7 @@ def test_lines_of_another_study_or_version_are_named(change, message, tmp_path):
   path = tmp_path / "tiny.jsonl"
   path.write_text(json.dumps({**LINES[0], **change}))
   with pytest.raises(ValueError, match=message):
-    finished.read(path, TINY, plan.Settings(None, None))
+    finished.read(path, TINY, settings_lib.Settings())
 
 
 RESULTS = paths.ROOT / "studies" / "results"
@@ -318,10 +323,10 @@ def test_every_study_has_its_line_in_the_index_and_every_file_its_study():
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_a_page_has_the_table_that_its_lines_make(path):
   study = catalogue.STUDIES[path.stem]
-  lines = finished.read(path, study, plan.Settings(None, None))
+  lines = finished.read(path, study, settings_lib.Settings())
   pages = [RESULTS / f"{path.stem}.md", paths.ROOT / "docs" / f"{path.stem}.md"]
   text = "".join(page.read_text() for page in pages if page.exists())
-  for part in study_report.Report(study, lines).markdown().split("\n\n"):
+  for part in report_lib.Report(study, lines).markdown().split("\n\n"):
     assert part.strip() in text
 
 
@@ -333,12 +338,12 @@ def test_page_of_attention_has_what_its_lines_say():
 
 
 def test_picture_has_the_curves_of_every_row(tmp_path):
-  curves.plot(TINY, LINES, tmp_path / "all.png")
-  curves.plot(TINY, LINES[:1], tmp_path / "one.png")
-  pictures = [image.imread(tmp_path / f"{name}.png") for name in ("all", "one")]
-  assert min(picture.std() for picture in pictures) > 0.02
-  assert pictures[0].shape == pictures[1].shape
-  assert abs(pictures[0] - pictures[1]).max() > 0.5
+  pictures.draw_study(TINY, LINES, tmp_path / "all.png")
+  pictures.draw_study(TINY, LINES[:1], tmp_path / "one.png")
+  drawn = [image.imread(tmp_path / f"{name}.png") for name in ("all", "one")]
+  assert min(picture.std() for picture in drawn) > 0.02
+  assert drawn[0].shape == drawn[1].shape
+  assert abs(drawn[0] - drawn[1]).max() > 0.5
   run_lib.draw(TINY, [], tmp_path / "none.png")
   assert not (tmp_path / "none.png").exists()
 
@@ -350,7 +355,7 @@ def test_picture_of_all_studies_has_a_panel_for_each_task(tmp_path, capsys):
   assert "results.png" in capsys.readouterr().out
   picture = image.imread(tmp_path / "results.png")
   kept = [catalogue.STUDIES[path.stem] for path in KEPT]
-  alone = [study for study in kept if run_lib.picture_of(study) is not curves]
+  alone = [study for study in kept if run_lib.picture(study) is not pictures.draw_study]
   assert all((tmp_path / f"{study.name}.png").exists() for study in alone)
   panels = sum(len(study.tasks) for study in kept if study not in alone)
   assert picture.shape[0] == 330 * -(-panels // 3) and picture.std() > 0.02
@@ -358,7 +363,7 @@ def test_picture_of_all_studies_has_a_panel_for_each_task(tmp_path, capsys):
 
 def test_rows_of_a_panel_are_sorted_with_the_best_above():
   figure, axis = pyplot.subplots()
-  curves.draw_scores(axis, TINY, TINY.tasks[0], LINES)
+  pictures.draw_scores(axis, TINY, TINY.tasks[0], LINES)
   names = [label.get_text() for label in axis.get_yticklabels()]
   pyplot.close(figure)
   assert names == ["R", "D", "V"]  # From bottom to top; a lower loss is better.
@@ -399,7 +404,8 @@ def accuracies(row, task, scores, seed=1):
 
 
 def test_a_task_is_not_run_by_rows_that_cannot_do_it(tmp_path):
-  found = study_runs.runs(ABILITIES, ABILITIES.rows, [1], tmp_path, plan.Settings())
+  found = runs_lib.runs(ABILITIES, ABILITIES.rows, [1], tmp_path,
+                        settings_lib.Settings())
   assert {run.task for run in found if run.row.name == "Linformer"} == {
       "first_last", "same_offset", "missing"}
   assert {run.task for run in found if "cross-attention" in run.row.name} == {
@@ -409,7 +415,8 @@ def test_a_task_is_not_run_by_rows_that_cannot_do_it(tmp_path):
 
 
 def test_the_score_of_an_ability_is_the_accuracy_on_symbols_to_predict(tmp_path):
-  run, *_ = study_runs.runs(ABILITIES, ABILITIES.rows, [1], tmp_path, plan.Settings())
+  run, *_ = runs_lib.runs(ABILITIES, ABILITIES.rows, [1], tmp_path,
+                          settings_lib.Settings())
   write_events(run.model_dir / "eval_x", "token_accuracy",
                {run.step: 0.25, run.step - 1: 0.5})
   assert run.is_done() and run.scores() == {"token_accuracy": 0.25}
@@ -474,7 +481,7 @@ def test_models_trained_up_to_n_are_evaluated_from_n_to_2_n():
 
 
 def test_each_size_has_a_score_of_its_own(tmp_path):
-  run, *_ = study_runs.runs(LENGTHS, LENGTHS.rows, [1], tmp_path, plan.Settings())
+  run, *_ = runs_lib.runs(LENGTHS, LENGTHS.rows, [1], tmp_path, settings_lib.Settings())
   for number, stage in enumerate(run.stages()[1:]):
     assert not stage.is_done()
     write_events(run.model_dir / f"eval_x_{_suffix(stage)}", "token_accuracy",

@@ -10,7 +10,7 @@ from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
 from synthesizer_mtf.tools.base import tabular
-from synthesizer_mtf.tools.experiments import pipeline
+from synthesizer_mtf.tools.experiments import claims
 from synthesizer_mtf.tools.experiments import process
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
@@ -24,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
       plan = stages.Plan(args.output_dir, args.attention,
                          stages.SCALES[args.scale])
-      pipeline.claim(plan.folder, dataclasses.asdict(plan.scale))
+      claims.claim(plan.folder, dataclasses.asdict(plan.scale))
       ran = _run(plan)
     except process.CommandError as error:  # The message holds many lines of a log.
       print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)

@@ -14,6 +14,7 @@ from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
 from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tools.base import results
+from synthesizer_mtf.tools.experiments import claims
 from synthesizer_mtf.tools.experiments import pipeline
 from synthesizer_mtf.tools.experiments import process
 from synthesizer_mtf.trainer.checkpoints import complete
@@ -141,8 +142,8 @@ def test_unknown_attentions_and_a_directory_of_another_size_are_refused(tmp_path
 
 _CLAIM = """
 import pathlib, sys
-from synthesizer_mtf.tools.experiments import pipeline
-pipeline.claim(pathlib.Path(sys.argv[1]), {"steps": 1})
+from synthesizer_mtf.tools.experiments import claims
+claims.claim(pathlib.Path(sys.argv[1]), {"steps": 1})
 print("claimed", flush=True)
 sys.stdin.read()
 """
@@ -156,13 +157,13 @@ def test_a_folder_belongs_to_one_process_until_it_is_killed(tmp_path):
     assert other.stdout.readline() == "claimed\n"
     with pytest.raises(ValueError, match=(
         f"`--output_dir` is '{folder}', where process {other.pid} on .* is at work")):
-      pipeline.claim(folder, {"steps": 1})
+      claims.claim(folder, {"steps": 1})
     other.kill()
-  pipeline.claim(folder, {"steps": 1})
-  pipeline.claim(folder, {"steps": 1})
+  claims.claim(folder, {"steps": 1})
+  claims.claim(folder, {"steps": 1})
 
 
 def test_a_folder_keeps_its_settings(tmp_path):
-  pipeline.claim(tmp_path, {"steps": 1})
+  claims.claim(tmp_path, {"steps": 1})
   with pytest.raises(ValueError, match="'steps': 1}, not {'steps': 2}; remove it"):
-    pipeline.claim(tmp_path, {"steps": 2})
+    claims.claim(tmp_path, {"steps": 2})

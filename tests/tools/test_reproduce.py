@@ -19,15 +19,14 @@ from synthesizer_mtf.tools import reproduce
 from synthesizer_mtf.tools.base import recipes
 from synthesizer_mtf.tools.base import results
 from synthesizer_mtf.tools.base import tables
-from synthesizer_mtf.tools.experiments import contents
-from synthesizer_mtf.tools.experiments import execution
+from synthesizer_mtf.tools.experiments import claims
 from synthesizer_mtf.tools.experiments import first_check
 from synthesizer_mtf.tools.experiments import lines
+from synthesizer_mtf.tools.experiments import paper
+from synthesizer_mtf.tools.experiments import pictures
 from synthesizer_mtf.tools.experiments import pipeline
-from synthesizer_mtf.tools.experiments import plan
-from synthesizer_mtf.tools.experiments import plot
-from synthesizer_mtf.tools.experiments import reports
-from synthesizer_mtf.tools.experiments import speeds
+from synthesizer_mtf.tools.experiments import report as report_lib
+from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.trainer.watching import validation_record
 
 TABLES = tables.TABLES
@@ -59,7 +58,7 @@ def test_the_papers_average_is_the_average_of_its_cells(number):
 def test_commands_parse_and_name_registered_tasks(table, row, scale):
   tasks = table.trained()
   for task in tasks if row is table.rows[0] else tasks[:1]:
-    of_row = plan.Commands(table, row, task, scale)
+    of_row = paper.Commands(table, row, task, scale)
     made = [of_row.train("DIR", {}), of_row.evaluate("DIR", {})]
     if of_row.pretrained:
       made.append(of_row.pretrain("DIR"))
@@ -86,7 +85,7 @@ def test_commands_of_the_papers_scale_equal_those_of_the_recipes(
     number, row, task):
   table = TABLES[number]
   row = next(r for r in table.rows if r.name == row)
-  of_row = plan.Commands(table, row, task, "paper")
+  of_row = paper.Commands(table, row, task, "paper")
   recipe = recipes.commands(f"recipes/pod/{tables.RECIPES[task]}.gin")
   for command, theirs in zip(
       (of_row.train("DIR", {}), of_row.evaluate("DIR", {})), recipe):
@@ -163,7 +162,7 @@ def test_a_folder_of_other_steps_is_refused(tmp_path):
 def test_a_pattern_in_the_working_folder_names_files(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "a.tsv").write_text("one")
-  found = [contents.of([], [f"synthesizer_mtf.tasks.pairs.train = '{pattern}'"])
+  found = [claims.contents([], [f"synthesizer_mtf.tasks.pairs.train = '{pattern}'"])
            for pattern in ("*.tsv", "?.tsv", "a.tsv")]
   assert all(len(files) == 1 and files == found[0] for files in found)
 
@@ -173,35 +172,40 @@ def test_a_folder_of_runs_on_other_data_is_refused(tmp_path):
   checkpoint.parent.mkdir()
   for path in (data, checkpoint):
     path.write_text("before")
-  chosen = plan.Settings(gin_params=[
+  chosen = settings_lib.Settings(gin_params=[
       f"warm_start.checkpoint = '{checkpoint.parent}'",
       f"synthesizer_mtf.tasks.pairs.train = '{data}'"])
   folder = tmp_path / "table4"
-  execution.claim(folder, chosen)
+  chosen.claim(folder)
   for path in (data, checkpoint):
     path.write_text("now")
     with pytest.raises(ValueError, match=f"other contents: {path} has changed"):
-      execution.claim(folder, chosen)
+      chosen.claim(folder)
     path.write_text("before")
-  execution.claim(folder, chosen)
+  chosen.claim(folder)
 
 
 def report_of(number, folder, seeds=(1, 2), rows=None, **settings):
+  """The runs of some rows, whose trainings are complete, and their report."""
   table = TABLES[number]
   rows = [row for row in table.rows if rows is None or row.name in rows]
-  settings = plan.Settings(**settings)
-  found = plan.runs(table, rows, seeds, folder, settings)
-  return reports.Report(table, rows, found, settings, STATE)
+  settings = settings_lib.Settings(**settings)
+  runs = paper.runs(table, rows, seeds, folder, settings)
+  for run in runs:
+    write_events(run.model_dir, "global_step/sec", {1: 2.0})
+    run.training.log.write_text("")
+  return runs, report_lib.Report(
+      paper.study(table, rows, settings), [], runs, settings, STATE)
 
 
-def test_report_has_means_spreads_ratios_orders_and_failures(tmp_path):
-  report = report_of(4, tmp_path, rows=("V", "R", "D"), steps=7)
+def test_report_has_means_errors_ratios_orders_and_failures(tmp_path):
+  runs, report = report_of(4, tmp_path, rows=("V", "R", "D"), steps=7)
   losses = {("V", 1): 4.0, ("V", 2): 4.5, ("R", 1): 3.5, ("R", 2): 3.5}
-  for run in report.runs:
+  for run in runs:
     if (run.row.name, run.seed) in losses:
       write_events(run.model_dir / "eval_x", "neg_log_perplexity",
                    {7: -losses[run.row.name, run.seed], 5: -99.0})
-  report.failures = {report.runs[1]: "it was too hot"}
+  report.failures = {runs[1]: "it was too hot"}
   report.speed = {
       "V": {"status": "ok", "steps_per_second": 2.0, "parameters": 5e6,
             "tflops": 0.25},
@@ -210,16 +214,17 @@ def test_report_has_means_spreads_ratios_orders_and_failures(tmp_path):
       "D": {"status": "failed", "reason": "no memory"}}
   text = report.markdown()
   shown = {name: cells for name, *cells in tables_lib.cells(text)}
-  assert shown["V"] == ["1.865", "4.250 ± 0.354", "3.90 (1.00)", "2.00 (1.00)",
-                        "223.0M", "5.0M", "3.700 (1.00)", "0.250 (1.00)"]
-  assert shown["R"][:4] == ["1.972", "3.500 ± 0.000", "4.26 (1.09)",
-                            "3.00 (1.50)"]
-  assert shown["D"][1::2] == ["failed", "failed", "failed", "failed"]
-  assert "- paper: V > D > R\n- ours: R > V" in text
-  assert f"{report.runs[1].name} on" in text and "it was too hot" in text
+  assert shown["V"] == ["4.250 ± 0.250", "1.865", "2.00 (1.00)", "3.90 (1.00)",
+                        "5.0M", "223.0M", "0.250 (1.00)", "3.700 (1.00)"]
+  assert shown["R"][:4] == ["3.500 ± 0.000", "1.972", "3.00 (1.50)",
+                            "4.26 (1.09)"]
+  assert shown["D"][::2] == ["failed", "failed", "failed", "failed"]
+  assert "- ours: R, V\n- paper (Table 4): V, R" in text
+  assert f"{runs[1].name} on" in text and "it was too hot" in text
   assert "The speed of D failed: no memory" in text
-  assert "laptop, 7 steps" in text and "seeds 1, 2" in text
-  plot.plot(report, tmp_path / "a.png")
+  assert "synth_c4_span_corruption 7 steps; seeds 1, 2" in text
+  assert "compare the order, not the values" in text
+  pictures.draw_table(report, tmp_path / "a.png")
   assert image.imread(tmp_path / "a.png").std() > 0.05
 
   path = tmp_path / "a.jsonl"
@@ -227,41 +232,44 @@ def test_report_has_means_spreads_ratios_orders_and_failures(tmp_path):
   rows = [json.loads(line) for line in path.read_text().splitlines()]
   assert [row["kind"] for row in rows] == ["run"] * 6 + ["row"] * 3
   assert {row["format"] for row in rows} == {lines.FORMAT}
-  found = lines.read(path)
-  assert found.runs == rows[:6] and found.setting == {
-      "table": 4, "scale": "laptop", "steps": 7, "finetune_steps": 1000,
+  known = lines.read(path)
+  assert known.runs == rows[:6] and known.setting == {
+      "table": 4, "scale": "laptop", "steps": 7, "finetune_steps": 0,
       "gin_params": []}
   assert [row["status"] for row in rows[:6]] == [
       "ok", "failed", "ok", "ok", "not run", "ok"]
   assert rows[0]["scores"] == {"log_perplexity": 4.0}
   assert rows[0]["seed"] == 1 and rows[0]["steps"] == 7
-  assert rows[6]["ours"]["Log PPL"] == [[4.0], [4.5]]
+  assert rows[6]["ours"] == {"Log PPL": [[4.0], [4.5]], "Steps/Sec": [[2.0]],
+                             "Params": [[5e6]], "TFLOPS": [[0.25]]}
   assert rows[6]["paper"]["Log PPL"] == [1.865]
 
 
 def test_scores_of_another_task_stand_beside_the_papers(tmp_path):
   task = "synth_glue_sst2_encoder"
-  report = report_of(7, tmp_path, (3,), ("V",), steps=4, task=task)
-  write_events(report.runs[0].model_dir / "validation_eval",
-               f"eval/{task}/accuracy", {4: 77.0})
+  (run,), report = report_of(7, tmp_path, (3,), ("V",), steps=4, task=task)
+  assert not run.is_done()
+  write_events(run.model_dir / "validation_eval", f"eval/{task}/accuracy", {4: 77.0})
   head, row = tables_lib.cells(report.markdown())
-  assert head[1] == f"{task}/accuracy, ours"
-  assert row[1] == "77.00" and "News, paper" in head
+  assert (head[1], row[1]) == (f"{task}, accuracy", "77.0")
+  assert row[head.index("paper: News")] == "88.83"
 
 
-def test_cells_of_glue_need_all_their_scores(tmp_path):
-  report = report_of(5, tmp_path, (1,), ("V",), steps=2, finetune_steps=2)
-  run, = report.runs
-  for column in report.table.columns[1:]:
+def test_a_run_of_glue_is_done_with_all_its_scores_and_their_average(tmp_path):
+  (run,), report = report_of(5, tmp_path, (1,), ("V",), steps=2, finetune_steps=2)
+  for column in TABLES[5].columns[1:]:
     for name in column.scores:
       assert not run.is_done()
       folder = run.model_dir / f"{name.replace('/', '_')}_eval"
       write_events(folder, f"eval/synth_{name}",
                    {4: 50.0 if column.title == "CoLA" else 58.0})
   assert run.is_done()
-  cells = dict(zip((c.title for c in report.table.columns), [
-      report.cells(c, run.row) for c in report.table.columns]))
-  assert cells["Glue"] == [(57.0,)] and cells["MRPC"] == [(58.0, 58.0)]
+  row = json.loads(report.lines().splitlines()[-1])
+  assert row["ours"]["Glue"] == [[57.0]] and row["ours"]["MRPC"] == [[58.0, 58.0]]
+  head, v = tables_lib.cells(report.markdown())
+  assert (head[1], v[1:3]) == ("Glue", ["57.00", "83.5"])
+  at = head.index("MRPC, f1")
+  assert v[at:at + 2] == ["58.00", "92.0"]
 
 
 @pytest.mark.slow
@@ -271,8 +279,8 @@ def test_speed_compares_rows_with_the_first(number, rows, lengths):
   table = TABLES[number]
   rows = [row for row in table.rows if row.name in rows]
   calls = []
-  speed = speeds.measure(
-      table, rows, plan.Settings(gin_params=TINY), lengths, 2, 1,
+  speed = reproduce.measure_speed(
+      table, rows, settings_lib.Settings(gin_params=TINY), lengths, 2, 1,
       lambda done, what: calls.append(done), vocabulary=30)
   assert list(speed) == [row.name for row in rows]
   for name, result in speed.items():
@@ -285,41 +293,39 @@ def test_speed_compares_rows_with_the_first(number, rows, lengths):
 
 def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
   table = tables.TABLES[2]
-  run = plan.Run(table, table.rows[0], "synth_wmt14_ende", 1, tmp_path,
-                 plan.Settings(8, 8, best_by="bleu"))
+  run, = paper.runs(table, table.rows[:1], [1], tmp_path, settings_lib.Settings(
+      8, 8, "synth_wmt14_ende", best_by="bleu"))
   train, evaluate = run.stages()
   assert '--gin_param=train_and_eval.metric = "bleu"' in train.command
   assert f"--model_dir={run.model_dir / 'best'}" in evaluate.command
-  assert "--gin_param=eval_checkpoint_step = -1" in evaluate.command
+  assert "--gin_param=utils.run.eval_checkpoint_step = -1" in evaluate.command
 
 
 def test_a_training_that_patience_has_ended_is_complete_and_the_report_says_so(
     tmp_path):
-  table = tables.TABLES[2]
-  runs = [plan.Run(table, table.rows[0], "synth_wmt14_ende", seed, tmp_path,
-                   plan.Settings(8, 8, best_by="bleu")) for seed in (1, 2)]
-  for run, end in zip(runs, (6, 8)):
+  runs, report = report_of(2, tmp_path, rows=("V",), steps=8, best_by="bleu",
+                           task="synth_wmt14_ende")
+  lasts, _ = report_of(2, tmp_path, rows=("V",), steps=8, task="synth_wmt14_ende")
+  for run, last, end in zip(runs, lasts, (6, 8)):
     train, evaluate = run.stages()
     (run.model_dir / "best").mkdir(parents=True)
     checkpoint_files.save(run.model_dir, 2, end)
     checkpoint_files.save(run.model_dir / "best", 4)
-    found = validation_record.Record(str(run.model_dir), "bleu")
-    found.add(4, 3.0, {})
-    found.write()
+    record = validation_record.Record(str(run.model_dir), "bleu")
+    record.add(4, 3.0, {})
+    record.write()
     assert train.is_done() == (end == 8)
-    found.write(stopped_at=2)
+    record.write(stopped_at=2)
     assert train.is_done() == (end == 8)
-    found.write(stopped_at=6 if end == 6 else None)
+    record.write(stopped_at=6 if end == 6 else None)
     assert train.is_done() and not evaluate.is_done()
-    last = plan.Run(table, run.row, run.task, run.seed, tmp_path, plan.Settings(8, 8))
-    assert last.stages()[0].is_done() == (end == 8)
+    assert last.training.is_done() == (end == 8)
     write_events(run.model_dir / "best/validation_eval",
                  f"eval/{run.task}/bleu", {4: 30.0})
     assert evaluate.is_done()
-  report = reports.Report(table, table.rows[:1], runs, runs[0]._settings, STATE)
-  found = [json.loads(line) for line in report.lines().splitlines()][:2]
-  assert [line["best_step"] for line in found] == [4, 4]
-  assert [line.get("stopped_at") for line in found] == [6, None]
+  known = [json.loads(line) for line in report.lines().splitlines()][:2]
+  assert [line["best_step"] for line in known] == [4, 4]
+  assert [line.get("stopped_at") for line in known] == [6, None]
   assert "Patience ended 1 of 2 trainings, at step 6. " in report.markdown()
 
 
@@ -345,12 +351,14 @@ def test_the_log_perplexity_of_a_mixture_is_the_mean_over_its_tasks(tmp_path):
   assert results.log_perplexity(tmp_path, 5) is None
 
 
-def test_the_best_step_by_a_score_that_should_be_low_is_the_lowest():
-  low = ["eval/synth_lm1b/perplexity_per_word"]
+def test_the_best_step_by_a_score_that_should_be_low_is_the_lowest(tmp_path):
+  table = tables.TABLES[2]
   for best_by, is_low in (("bleu", False), ("perplexity_per_word", True),
                           ("synth_lm1b/perplexity_per_word", True)):
-    chosen = plan.Settings(best_by=best_by).choosing("synth_lm1b", low)
-    assert ("train_and_eval.greater_is_better" in chosen) == is_low
+    run, = paper.runs(table, table.rows[:1], [1], tmp_path, settings_lib.Settings(
+        task="synth_lm1b", best_by=best_by))
+    assert is_low == ("--gin_param=train_and_eval.greater_is_better = False" in
+                      run.training.command)
 
 
 # All models are built before the first one is trained.

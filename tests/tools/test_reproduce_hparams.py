@@ -10,9 +10,11 @@ from synthesizer_mtf.tools.base import results
 from synthesizer_mtf.tools.base import tables
 from synthesizer_mtf.tools.experiments import hparams
 from synthesizer_mtf.tools.experiments import lines
+from synthesizer_mtf.tools.experiments import paper
 from synthesizer_mtf.tools.experiments import pipeline
-from synthesizer_mtf.tools.experiments import plan
 from synthesizer_mtf.tools.experiments import process
+from synthesizer_mtf.tools.experiments import runs as runs_lib
+from synthesizer_mtf.tools.experiments import settings as settings_lib
 
 GIN = ["d_ff = 8", "a/rate=0.5", "b.fast = True", "c.sizes = [1, 2]",
        "d.model = @Model", "e.name = 'small'"]
@@ -23,14 +25,15 @@ NEWS, REVIEWS = "synth_ag_news_encoder", "synth_imdb_reviews_encoder"
 def runs(tmp_path):
   """Runs of two rows as their training and evaluation leave them."""
   table = tables.TABLES[7]
-  found = plan.runs(table, [table.rows[0], table.rows[-1]], (1, 2), tmp_path,
-                    plan.Settings(steps=7))
-  for i, run in enumerate(found):
-    write_events(run.model_dir, "loss", {1: 3.0, 7: 2.0})
+  made = paper.runs(table, [table.rows[0], table.rows[-1]], (1, 2), tmp_path,
+                    settings_lib.Settings(steps=7))
+  for i, run in enumerate(made):
+    write_events(run.model_dir, "global_step/sec", {1: 3.0, 7: 2.0})
+    run.training.log.write_text("")
     write_events(run.model_dir / "test_eval", f"eval/{run.task}/accuracy",
                  {5: 1.0, 7: 50.0 + i})
     write_events(run.model_dir / "eval_text", "neg_log_perplexity", {7: -i})
-  return found
+  return made
 
 
 def tensorboard(folder):
@@ -101,7 +104,7 @@ def test_reproduce_writes_event_files_and_a_report_of_its_runs(
   left = []
   monkeypatch.setattr(process, "POLL_SECONDS", 0.01)
   monkeypatch.setattr(hparams, "write", lambda run, gin: left.append((run, gin)))
-  monkeypatch.setattr(plan.Run, "stages", lambda run: [pipeline.Stage(
+  monkeypatch.setattr(runs_lib.Run, "stages", lambda run: [pipeline.Stage(
       run.name, [sys.executable, "-c", "raise SystemExit('no')"],
       tmp_path / f"{run.name} {run.task}.log", tmp_path.is_file)])
   flags = ["--table=7", "--scale=laptop", "--steps=7", "--rows=V,FR+V",
@@ -109,13 +112,13 @@ def test_reproduce_writes_event_files_and_a_report_of_its_runs(
            "--gin_param=a = 1"]
   assert reproduce.main(flags) == 1
   assert not left and "4 failed" in capsys.readouterr().out
-  monkeypatch.setattr(plan.Run, "stages", lambda run: [pipeline.Stage(
+  monkeypatch.setattr(runs_lib.Run, "stages", lambda run: [pipeline.Stage(
       run.name, [], tmp_path / "log", tmp_path.is_dir)])
   assert reproduce.main(flags) == 0
   assert [(run.row.name, gin) for run, gin in left] == [
       ("V", ["a = 1"]), ("FR+V", ["a = 1"])] * 2
-  found = lines.read(tmp_path / "table7" / "table7.jsonl")
-  assert [run["status"] for run in found.runs] == ["ok"] * 4
+  known = lines.read(tmp_path / "table7" / "table7.jsonl")
+  assert [run["status"] for run in known.runs] == ["ok"] * 4
 
 
 def test_without_tensorboard_nothing_is_written(runs, monkeypatch):

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from synthesizer_mtf.tasks import averages
 
+_WHOLE = ("log_perplexity", "average")  # Scores that are not of one task.
+
 
 class Column(NamedTuple):
   """One column of a table.
@@ -36,15 +38,15 @@ class Column(NamedTuple):
       names = averages.TABLES[self.title]
       cells = averages.columns(scores, names)
       return (averages.average(cells),) if len(cells) == len(names) else None
-    found = [score for name in self.scores
-             if (score := scores.get(self._full(name))) is not None]
-    return tuple(found) if len(found) == len(self.scores) else None
+    figures = [scores[name] for name in self.names if name in scores]
+    return tuple(figures) if len(figures) == len(self.names) else None
 
-  def _full(self, name):
-    """Returns the name of a score in an evaluation."""
-    if name.startswith("eval/") or name == "log_perplexity":
-      return name
-    return f"eval/synth_{name}" if "/" in name else f"eval/{self.task}/{name}"
+  @property
+  def names(self) -> list[str]:
+    """The names of the scores in an evaluation."""
+    return [name if self.task is None or name.startswith("eval/") or name in _WHOLE else
+            f"eval/synth_{name}" if "/" in name else f"eval/{self.task}/{name}"
+            for name in self.scores]
 
 
 class Row(NamedTuple):

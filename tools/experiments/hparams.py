@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import os
 import time
 
-from synthesizer_mtf.tools.experiments import plan
+from synthesizer_mtf.tools.experiments import runs
 import tensorflow.compat.v1 as tf
 
 try:
@@ -19,14 +19,14 @@ except ImportError:  # Newer versions of TensorFlow do not install TensorBoard.
 _SUFFIX = ".hparams"
 
 
-def write(run: plan.Run, gin_params: Iterable[str]) -> None:
+def write(run: runs.Run, gin_params: Iterable[str]) -> None:
   """Writes an event file beside those of a finished run, once.
 
   The tags of scores are "scores/TASK/METRIC", unlike the tags of an evaluation. Without
   TensorBoard nothing is written. A later call with TensorBoard then writes the file.
 
   Args:
-    run: a `plan.Run` that is done.
+    run: a run that is done.
     gin_params: gin bindings of the user, in addition to those of the run itself.
   """
   if api is None or list(run.model_dir.glob(f"events.out.tfevents.*{_SUFFIX}")):
@@ -42,14 +42,14 @@ def write(run: plan.Run, gin_params: Iterable[str]) -> None:
 def _events(run, gin_params):
   now = time.time()
   yield tf.Event(wall_time=now, file_version="brain.Event:2")
-  found = [api.hparams_pb(_hparams(run, gin_params),
-                          trial_id=f"{run.name} on {run.task}"),
-           *(scalar.scalar_pb(f"scores/{name.removeprefix('eval/')}", value)
-             for name, value in run.scores().items()),
-           summary.session_end_pb(api_pb2.STATUS_SUCCESS)]
-  for step, one in zip([0] + [run.evaluated[1]] * len(found), found):
+  protos = [api.hparams_pb(_hparams(run, gin_params),
+                           trial_id=f"{run.name} on {run.task}"),
+            *(scalar.scalar_pb(f"scores/{name.removeprefix('eval/')}", value)
+              for name, value in run.scores().items()),
+            summary.session_end_pb(api_pb2.STATUS_SUCCESS)]
+  for step, proto in zip([0] + [run.evaluated[1]] * len(protos), protos):
     yield tf.Event(wall_time=now, step=step, summary=tf.Summary.FromString(
-        one.SerializeToString()))
+        proto.SerializeToString()))
 
 
 def _hparams(run, gin_params):

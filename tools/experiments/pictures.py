@@ -1,11 +1,24 @@
-"""Opens and writes all pictures of tables and studies."""
+"""The pictures of tables, studies and comparisons.
+
+Tables of the paper have our figures over the paper's; other studies have curves, and
+final scores with their intervals.
+"""
 
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 import pathlib
 from typing import Any
 
 import matplotlib
+from matplotlib import ticker
+import pandas as pd
+from synthesizer_mtf.tools.base import over_seeds
+from synthesizer_mtf.tools.experiments import report as report_lib
+from synthesizer_mtf.tools.experiments import study_types
+
+_COLUMNS = 5  # The columns of the legend.
 
 
 @contextlib.contextmanager
@@ -36,3 +49,114 @@ def written(path: pathlib.Path, count: int, across: int, size: tuple[float, floa
   figure.tight_layout(rect=(0, below, 1, 1))
   figure.savefig(path)
   pyplot.close(figure)
+
+
+def draw_table(report: report_lib.Report, path: pathlib.Path) -> None:
+  """Draws a panel for each score that has figures of the paper and of ours.
+
+  A row is a cross at its mean, with a dot for each seed and its name beside it. If our
+  order is the paper's, the crosses rise from left to right.
+
+  Args:
+    report: the report of a table.
+    path: the path of a PNG. Without such scores it is not written.
+  """
+  panels = []
+  for score, figures in [*report.figures(), *report.measured()]:
+    paper = {row.name: row.paper[score.title] for row in report.study.rows
+             if score.title in row.paper and row.name in figures}
+    if paper:
+      panels.append((score.title, paper, figures))
+  if not panels:
+    return
+  with written(path, len(panels), 4, (4.2, 3.8), dpi=110) as (figure, axes):
+    for axis, panel in zip(axes, panels):
+      _draw_rows(axis, *panel)
+    figure.suptitle(f"{report.study.title}, laptop scale, "
+                    f"{report.settings.steps} steps")
+
+
+def _draw_rows(axis, title, paper, ours):
+  for name, at in paper.items():
+    seeds = ours[name].dropna()
+    dots = axis.plot([at] * len(seeds), seeds, "o", markersize=4, alpha=0.5)
+    axis.plot(at, seeds.mean(), "x", markersize=9, color=dots[0].get_color())
+    axis.annotate(name, (at, seeds.mean()), xytext=(6, 4), fontsize=9,
+                  textcoords="offset points")
+  axis.set(title=title, xlabel="paper", ylabel="ours")
+  axis.margins(x=0.25, y=0.12)
+  for scale in (axis.xaxis, axis.yaxis):
+    if max(paper.values()) > 1e5:  # These are numbers of parameters.
+      scale.set_major_formatter(ticker.EngFormatter(sep=""))
+    scale.set_major_locator(ticker.MaxNLocator(5))
+  axis.grid(alpha=0.3)
+
+
+def draw_study(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
+         path: pathlib.Path) -> None:
+  """Draws for each task the training loss, the validation score, and the final scores.
+
+  The curve of a row is a line through the means of its seeds, in a band from the lowest
+  seed to the highest. `draw_scores` draws the final scores.
+  """
+  across, legend = len(study.tasks), -(-len(study.rows) // _COLUMNS)
+  with written(path, 3 * across, across, (7, 10 / 3),
+                        below=0.02 * (1 + legend)) as (figure, axes):
+    for task, losses, scores, last in zip(study.tasks, *axes.reshape(3, across)):
+      _draw(losses, study, task, lines, "training_loss")
+      losses.set(title=task.drawn.title.split(", ")[0], ylabel="loss of training")
+      _draw(scores, study, task, lines, "validation")
+      scores.set(xlabel="step",
+                 ylabel=f"validation, {task.drawn.title.split(', ')[-1]}")
+      draw_scores(last, study, task, lines)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center",
+                  ncols=_COLUMNS, frameon=False)
+    figure.suptitle(study.title)
+
+
+def _draw(axis, study, task, lines, key):
+  highest = 0
+  for number, row in enumerate(study.rows):
+    seeds = pd.DataFrame({
+        line["seed"]: dict(line[key]) for line in lines
+        if (line["row"], line["task"]) == (row.name, task.name)}).dropna().sort_index()
+    if seeds.empty:  # A score that training has not computed on its way to a best step.
+      continue
+    color, style = f"C{number}", "-" if number < 10 else "--"
+    # Without the first steps, whose loss would flatten the curves.
+    late = seeds[seeds.index > 0.05 * seeds.index.max()]
+    highest = max(highest, late.to_numpy().max(initial=0))
+    axis.plot(seeds.mean(axis=1), color=color, linestyle=style, label=row.name,
+              marker="o" if key == "validation" else None, markersize=3)
+    axis.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=color,
+                      alpha=0.15, linewidth=0)
+  axis.grid(alpha=0.3)
+  axis.set_xlim(left=0)
+  if key == "training_loss" and highest:
+    axis.set_ylim(top=1.05 * highest)
+
+
+def draw_scores(axis: Any, study: study_types.Study, task: study_types.Task,
+                lines: Sequence[Mapping[str, Any]]) -> None:
+  """Draws the final scores of a task: seeds, mean and interval, the best row on top.
+
+  Args:
+    axis: an axis of matplotlib.
+    study: a `study_types.Study`.
+    task: one of its tasks, whose first score is drawn.
+    lines: the lines of its runs.
+  """
+  score, name = task.drawn, next(task.scores())[0]
+  figures = report_lib.scores(lines, study, task, name)
+  figures = figures[figures.mean().sort_values(
+      ascending=not score.lower_is_better).index]  # From bottom to top.
+  numbers = {row.name: number for number, row in enumerate(study.rows)}
+  for index, (row, estimate) in enumerate(over_seeds.estimates(figures).iterrows()):
+    color, values = f"C{numbers[row]}", figures[row].dropna()
+    axis.plot(values, [index] * len(values), "o", color=color, markersize=3, alpha=0.5)
+    axis.plot(estimate["mean"], index, "|", color=color, markersize=12)
+    axis.plot(estimate[["low", "high"]], [index] * 2, color=color)
+  axis.set_yticks(range(figures.shape[1]), figures.columns)
+  better = "lower" if score.lower_is_better else "higher"
+  axis.set_xlabel(f"{score.title} ({better} is better)")
+  axis.grid(axis="x", alpha=0.3)

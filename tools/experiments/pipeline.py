@@ -17,13 +17,8 @@ import sys
 import time
 from typing import Any
 
-from synthesizer_mtf import checks
 from synthesizer_mtf.tools.experiments import process
 from synthesizer_mtf.tools.experiments import shares
-from synthesizer_mtf.trainer.checkpoints import lock
-from synthesizer_mtf.trainer.data import data_record
-
-_CLAIMED = set()  # The folders that this process has locked.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,50 +112,19 @@ def shown(command: list[str]) -> str:
   return " \\\n".join(lines)
 
 
-def claim(folder: pathlib.Path, settings: dict[str, Any],
-          contents: Mapping[str, str] | None = None) -> None:
-  """Locks a folder until this process ends, and stores its settings.
-
-  A process may claim its own folder again.
+def print_all(title: str, number: int | str,
+              commands: Iterable[tuple[str, list[str]]]) -> list[dict[str, Any]]:
+  """Prints commands; returns a dict for each.
 
   Args:
-    folder: a `pathlib.Path`; it is made if missing.
-    settings: a dict that JSON can write.
-    contents: digests of the files that the runs are made from, as `contents.of`
-      returns; None if there are none.
-
-  Raises:
-    ValueError: another process works in the folder, or it holds a run with other
-      settings, or of other contents.
+    title: the title of the table.
+    number: the name of the table in --table.
+    commands: (description, command) of each.
   """
-  folder.mkdir(parents=True, exist_ok=True)
-  if folder.resolve() not in _CLAIMED:
-    lock.acquire(str(folder), "--output_dir")
-    _CLAIMED.add(folder.resolve())
-  path = folder / "settings.json"
-  is_new = not path.exists()
-  if is_new:
-    path.write_text(json.dumps(settings) + "\n", encoding="utf-8")
-  found = json.loads(path.read_text(encoding="utf-8"))
-  if found != settings:
-    raise checks.Error(
-        f"--output_dir={folder} holds a run with {found}, not {settings}; "
-        "remove it or name another directory.")
-  if contents is not None:
-    _check_contents(folder, dict(contents), is_new)
-
-
-def _check_contents(folder, contents, is_new):
-  """Stores the contents of a new folder, and compares those of another."""
-  path = folder / "contents.json"
-  if is_new:
-    path.write_text(json.dumps(contents) + "\n", encoding="utf-8")
-  if not path.exists():
-    print(f"WARNING: {path} is missing, as in folders of older versions, so nothing "
-          "tells whether the runs there were made from the same gin files and data.")
-    return
-  then = json.loads(path.read_text(encoding="utf-8"))
-  if changed := data_record.changed_files(then, contents):
-    raise checks.Error(
-        f"--output_dir={folder} holds a run made from other contents: {changed}; bring "
-        "them back, remove the folder, or name another directory.")
+  lines = []
+  for what, command in commands:
+    # Users type them on another machine, so the folder of this Python is left out.
+    typed = shown([os.path.basename(command[0]), *command[1:]])
+    print(f"# {title}, {what}\n{typed.removeprefix('$ ')}\n")
+    lines.append({"table": number, "title": what, "command": command})
+  return lines

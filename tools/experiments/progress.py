@@ -70,8 +70,8 @@ class Progress:
     self._drawing.close()
 
   def _text(self, running):
-    for each in running:
-      self.count(each)
+    for command in running:
+      self.count(command)
     before, done = map(sum, zip((0, 0), *self._steps.values()))
     return tqdm.tqdm.format_meter(
         done, self._total(), time.monotonic() - self._start, initial=before,

@@ -24,8 +24,11 @@ import tqdm
 
 class Run(Protocol):
   """A run that waits in the queue."""
-  name: str
   task: str
+
+  @property
+  def name(self) -> str:
+    """The name of the run in messages."""
 
   def stages(self) -> list[pipeline.Stage]:
     """The stages, in order."""
@@ -84,7 +87,7 @@ class _Queue:
       try:
         while self._fill():
           time.sleep(process.POLL_SECONDS)
-          for work in [each for each in self._works if not each.running.goes_on()]:
+          for work in [work for work in self._works if not work.running.goes_on()]:
             self._finish(work)
           self._progress.show(self._running())
       finally:

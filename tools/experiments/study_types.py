@@ -1,4 +1,7 @@
-"""The types of a study: models, the tasks that they are trained on, and scores."""
+"""The types of a study: models, the tasks that they are trained on, and scores.
+
+A table of the paper at laptop scale is a study, too, and so is a comparison.
+"""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -9,6 +12,8 @@ from typing import Any
 from typing import NamedTuple
 
 from synthesizer_mtf import checks
+from synthesizer_mtf.tasks import averages
+from synthesizer_mtf.tools.base import tables
 from synthesizer_mtf.trainer.watching import measures
 
 
@@ -23,6 +28,7 @@ class Score(NamedTuple):
     paper: the title of the paper's figures beside it, which are of another task or
       size.
     at: the size of the examples, if a task is evaluated at several sizes.
+    columns: the names of scores by column, if this is their average, as in `averages`.
   """
   title: str
   name: str
@@ -30,6 +36,14 @@ class Score(NamedTuple):
   digits: int = 1
   paper: str = ""
   at: int | None = None
+  columns: Mapping[str, tuple[str, ...]] = {}
+
+  def value(self, scores: Mapping[str, float]) -> float | None:
+    """Returns the score among those of an evaluation; None if it is not there."""
+    if not self.columns:
+      return scores.get(self.name)
+    cells = averages.columns(scores, self.columns)
+    return averages.average(cells) if len(cells) == len(self.columns) else None
 
 
 class Evaluation(NamedTuple):
@@ -43,6 +57,7 @@ class Evaluation(NamedTuple):
     suffix: the suffix of the folders that it writes, and the prefix of the names of its
       scores; a task with several evaluations tells them apart by it.
     every_look: whether to evaluate all looks of the training, or only the end.
+    keeps_all: whether lines also have those of its scores that `scores` does not name.
     tasks: the names of seqio's tasks whose scores it writes, if `scores` is empty.
     metrics: the wanted scores of these tasks, in order; empty for all.
     lower_is_better: those of their scores that are better if lower, beside those whose
@@ -53,6 +68,7 @@ class Evaluation(NamedTuple):
   params: Mapping[str, object] = {}
   suffix: str = ""
   every_look: bool = True
+  keeps_all: bool = False
   tasks: tuple[str, ...] = ()
   metrics: tuple[str, ...] = ()
   lower_is_better: tuple[str, ...] = ()
@@ -61,20 +77,20 @@ class Evaluation(NamedTuple):
     """Returns the name of a score in the lines of a study."""
     return f"{self.suffix}/{score.name}" if self.suffix else score.name
 
-  def with_scores(self, found: Sequence[Mapping[str, float]]) -> "Evaluation":
+  def with_scores(self, known: Sequence[Mapping[str, float]]) -> "Evaluation":
     """Returns the evaluation with its scores, if it names none.
 
     Args:
-      found: the scores of some runs.
+      known: the scores of some runs.
 
     Raises:
       ValueError: `metrics` names a score that no run has.
     """
-    names = dict.fromkeys(name for scores in found for name in scores
+    names = dict.fromkeys(name for scores in known for name in scores
                           if name.startswith("eval/"))
     if self.scores or not names:
       return self
-    scores = [self._score(name, [of[name] for of in found if name in of])
+    scores = [self._score(name, [run[name] for run in known if name in run])
               for name in names]
     return self._replace(scores=tuple(self._wanted(scores)))
 
@@ -95,7 +111,7 @@ class Evaluation(NamedTuple):
         raise checks.Error(
             f"--scores names {metric!r}, but the scores of the evaluation are "
             f"{', '.join(score.name for score in scores)}; name the last part of one.")
-    return [score for of in by_metric.values() for score in of] or scores
+    return [score for wanted in by_metric.values() for score in wanted] or scores
 
 
 class Task(NamedTuple):
@@ -109,6 +125,7 @@ class Task(NamedTuple):
     looks: how many checkpoints of the training are validated.
     params: gin bindings.
     chance: the score of guessing; None if the study does not need it.
+    saved_every: the most steps between two checkpoints; None for those of the looks.
   """
   name: str
   gin_files: tuple[str, ...]
@@ -117,11 +134,12 @@ class Task(NamedTuple):
   looks: int = 4
   params: Mapping[str, object] = {}
   chance: float | None = None
+  saved_every: int | None = None
 
-  def with_scores(self, found: Sequence[Mapping[str, float]]) -> "Task":
+  def with_scores(self, known: Sequence[Mapping[str, float]]) -> "Task":
     """Returns the task with the scores of its evaluations, as `Evaluation` does."""
     return self._replace(evaluations=tuple(
-        evaluation.with_scores(found) for evaluation in self.evaluations))
+        evaluation.with_scores(known) for evaluation in self.evaluations))
 
   def scores(self) -> Iterator[tuple[str, Score]]:
     """Yields the scores with their names in the lines."""
@@ -149,6 +167,7 @@ class Row(NamedTuple):
     gin_files: the gin files after those of the task.
     params: gin bindings.
     bindings: further gin bindings, as text, which win over all others.
+    first_files: the gin files before those of the task.
     is_warm: whether it starts from the model that the study trains first.
     annealing: (begin, end) of the annealing of a mixture's weights, as shares of the
       training; None without annealing.
@@ -163,6 +182,7 @@ class Row(NamedTuple):
   paper: Mapping[str, float] = {}
   not_on: tuple[str, ...] = ()
   bindings: tuple[str, ...] = ()
+  first_files: tuple[str, ...] = ()
 
   @property
   def folder(self) -> str:
@@ -194,6 +214,8 @@ class Study(NamedTuple):
     needs_data: whether a gin file of the user's has to name the texts.
     start: where warm rows start from: a `Start`; or another study, whose row with the
       same name and seed has been trained on its first task; or None.
+    table: the table of the paper that this is at laptop scale, or None.
+    note: a paragraph for the head of the report.
   """
   name: str
   title: str
@@ -201,6 +223,8 @@ class Study(NamedTuple):
   rows: tuple[Row, ...]
   needs_data: bool = True
   start: "Start | Study | None" = None
+  table: tables.Table | None = None
+  note: str = ""
 
   def with_scores(self, lines: Iterable[Mapping[str, Any]]) -> "Study":
     """Returns the study with the scores that lines of runs have, where it names none.
@@ -208,8 +232,8 @@ class Study(NamedTuple):
     Args:
       lines: dicts with "task" and "scores".
     """
-    found: dict[str, list] = {}
+    known: dict[str, list] = {}
     for line in lines:
-      found.setdefault(line["task"], []).append(line["scores"])
+      known.setdefault(line["task"], []).append(line["scores"])
     return self._replace(tasks=tuple(
-        task.with_scores(found.get(task.name, [])) for task in self.tasks))
+        task.with_scores(known.get(task.name, [])) for task in self.tasks))
