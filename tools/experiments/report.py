@@ -81,11 +81,12 @@ class Report:
     done = {_key(line): line for line in self.lines_of_runs()}
     runs = {_run_key(run): self._line("run", self._undone(run)) for run in self._runs}
     table = self.study.table
-    rows = {row.name: row for row in table.rows} if table else {}
+    by_name = {row.name: row for row in table.rows} if table else {}
+    rows = [by_name[row.name] for row in self.study.rows] if table else []
     return tabular.json_lines([
         *{**runs, **done}.values(),
         *(self._line("row", self._row(row, list(done.values())))
-          for name in [row.name for row in self.study.rows] if (row := rows.get(name)))])
+          for row in rows)])
 
   def _line(self, kind, contents):
     return {"kind": kind, "format": lines_lib.FORMAT,
