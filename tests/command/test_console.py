@@ -1,13 +1,15 @@
 """Which log lines the command prints."""
 
+import functools
 import logging
-import sys
 import types
 
 from absl import logging as absl_logging
 import pytest
+from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.tasks import own_text
 from synthesizer_mtf.trainer.watching import console
-from synthesizer_mtf.trainer.watching import notebook
+from synthesizer_mtf.trainer.watching import progress
 from synthesizer_mtf.trainer.watching import stopping
 
 
@@ -29,6 +31,8 @@ def fixture_verbosity():
     ("Loss for final step: 6.9.", {}, True),
     ("Saving checkpoints for 20 into /tmp/rv/model.ckpt.", {}, True),
     ("step 1 of 2", {"path": stopping.__file__}, True),
+    ("encoder: R+V", {"path": stack.__file__}, True),
+    ("reads a.tsv", {"path": own_text.__file__}, True),
     ("disk is slow", {"level": logging.WARNING}, True),
     ("eval_on_tpu ignored because use_tpu is False.", {"level": logging.WARNING},
      False)])
@@ -59,26 +63,20 @@ def test_in_python_each_line_is_printed_once_and_loggers_are_put_back(
   assert before == [(each.handlers, each.propagate, each.level) for each in loggers]
 
 
-def test_a_bar_of_a_notebook_is_drawn_once_and_then_changes(monkeypatch):
-  drawn = []
-
-  class Display(types.ModuleType):
-    def display(self, bar, display_id):
-      drawn.append(("new", bar._repr_html_()))
-      return self
-
-    def update(self, bar):
-      drawn.append(("changed", bar._repr_html_()))
-
-  package = types.ModuleType("IPython")
-  package.display = Display("IPython.display")
-  monkeypatch.setitem(sys.modules, "IPython", package)
-  bar = notebook.Bar()
-  bar.show(1, 5, "step 1 of 5: loss < 2")
-  bar.show(5, 5, "step 5 of 5")
-  assert [how for how, _ in drawn] == ["new", "changed"]
-  assert 'value="1" max="5"' in drawn[0][1] and "loss &lt; 2" in drawn[0][1]
-  assert 'value="5"' in drawn[1][1]
+def test_a_training_in_a_notebook_is_one_bar_that_changes(monkeypatch, capsys):
+  monkeypatch.setattr(console, "in_notebook", lambda: True)
+  monkeypatch.setattr(progress, "_PERIOD_OF_BAR", 0.)
+  monkeypatch.setattr(progress.tqdm, "tqdm", functools.partial(
+      progress.tqdm.tqdm, mininterval=0))
+  training = types.SimpleNamespace(last_step=5, step=2, loss=1.25)
+  watch = progress.Progress()
+  watch.on_start(training)
+  for training.step in (3, 5):
+    watch.on_step(training)
+  watch.on_end(training)
+  bar = capsys.readouterr().err
+  assert bar.count("\n") == 1 and "2/5" in bar
+  assert bar.rpartition("\r")[2].startswith("100%") and "loss 1.25" in bar
 
 
 def test_the_flag_verbosity_shows_all_lines_as_they_are(verbosity):

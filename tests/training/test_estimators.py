@@ -425,7 +425,7 @@ def test_the_log_names_the_data_that_are_read():
        "dataset.packed_parallel_tsv_dataset with the vocabulary of synth_text_pairs")]:
     gin.parse_config(["MIXTURE_NAME = 'synth_text_pairs'", *bindings,
                       f"utils.run.train_dataset_fn = {function}"])
-    assert progress._data() == said
+    assert progress._bound_data() == said
 
 
 ROWS = np.pad(np.float32([[1, 2, 3], [4, 0, 0], [5, 6, 0], [7, 0, 0], [8, 9, 1]]),

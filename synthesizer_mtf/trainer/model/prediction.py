@@ -8,7 +8,6 @@ predictions keep the order of the data.
 
 from collections.abc import Iterable
 from collections.abc import Iterator
-import contextlib
 import itertools
 from typing import Any
 
@@ -18,10 +17,9 @@ from synthesizer_mtf.trainer.checkpoints import matching
 from synthesizer_mtf.trainer.data import decode_length
 from synthesizer_mtf.trainer.model import answers
 from synthesizer_mtf.trainer.model import session
-from synthesizer_mtf.trainer.watching import notebook
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
-import tqdm
+from tqdm import auto as tqdm
 
 # The number of batches that are sorted together, and predicted before any is yielded.
 # So many have texts of all lengths, and 256 batches of 16 texts of 512 tokens take only
@@ -93,7 +91,7 @@ def examples(graph: Graph, batches: Iterable[Batch], keys: Iterable[str] | None,
     number: the number of examples that are no padding; None if padding has no tokens.
   """
   batches, begin = iter(batches), 0
-  with _bar() as bar:
+  with tqdm.tqdm(desc="predict", unit=" texts", total=0, mininterval=1) as bar:
     while found := [*itertools.islice(batches, _SORTED)]:
       together = {name: np.concatenate([batch[name] for batch in found])
                   for name in found[0]}
@@ -113,28 +111,6 @@ def examples(graph: Graph, batches: Iterable[Batch], keys: Iterable[str] | None,
         if not counts:
           example.pop(decode_length.REACHED, None)
         yield example
-
-
-def _bar():
-  """A bar in the terminal, or in a notebook, where lines cannot be replaced."""
-  if notebook.is_one():
-    return _NotebookBar()
-  return tqdm.tqdm(desc="predict", unit=" texts", total=0, mininterval=1)
-
-
-class _NotebookBar(contextlib.AbstractContextManager):
-  """What `examples` needs of a bar of tqdm."""
-
-  def __init__(self):
-    self.total = self._done = 0
-    self._bar = notebook.Bar()
-
-  def update(self, count):
-    self._done += count
-    self._bar.show(self._done, self.total, f"{self._done} of {self.total} texts")
-
-  def __exit__(self, *error):
-    return None
 
 
 def _size(batch):

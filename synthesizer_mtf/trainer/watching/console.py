@@ -17,10 +17,10 @@ import sys
 from absl import flags
 from absl import logging as absl_logging
 from absl.logging import converter
-from synthesizer_mtf.trainer.watching import notebook
+from synthesizer_mtf import checks
 import tensorflow.compat.v2 as tf
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.dirname(os.path.abspath(checks.__file__))
 _OWN_TASKS = os.path.join(os.path.dirname(_PACKAGE), "tasks")
 # Log lines of other packages that a user waits for: scores, files and the end.
 _RESULT = re.compile(r"eval/((?P<task>[^/]+)/)?\S+ at step|Saving dict for global step")
@@ -51,6 +51,20 @@ def evaluating(data: Mapping[str, str]) -> Iterator[None]:
     yield
   finally:
     _EVALUATED.reset(token)
+
+
+def is_for_a_person() -> bool:
+  """Whether the log is for a person: at a verbosity below DEBUG."""
+  return absl_logging.get_verbosity() < absl_logging.DEBUG
+
+
+def in_notebook() -> bool:
+  """Whether this program runs in a notebook, of Jupyter, Colab or an editor."""
+  shells = sys.modules.get("ipykernel.zmqshell")
+  if shells is None:
+    return False
+  from IPython import get_ipython
+  return isinstance(get_ipython(), shells.ZMQInteractiveShell)
 
 
 def for_a_person() -> None:
@@ -109,7 +123,7 @@ class _Shown(logging.StreamHandler):
   """Prints plain lines; in a notebook not to standard error, which is shown in red."""
 
   def __init__(self, level):
-    super().__init__(sys.stdout if notebook.is_one() else sys.stderr)
+    super().__init__(sys.stdout if in_notebook() else sys.stderr)
     self.setLevel(level)
     self.addFilter(_is_of_use)
     self.setFormatter(_Plain(logging.Formatter(
@@ -151,13 +165,9 @@ def _prints(handler):
       sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
 
 
-def _is_wanted_whole():
-  return absl_logging.get_verbosity() >= absl_logging.DEBUG
-
-
 def _is_of_use(record: logging.LogRecord) -> bool:
   """Whether a line is of use to a user; with `--verbosity=1` every line is."""
-  if _is_wanted_whole():
+  if not is_for_a_person():
     return True
   if record.filename == "resource_reader.py":  # gin fails anyway if a file is missing.
     return False
@@ -176,7 +186,7 @@ class _Plain(logging.Formatter):
     self._whole = whole
 
   def format(self, record):
-    if _is_wanted_whole() and self._whole:
+    if self._whole and not is_for_a_person():
       return self._whole.format(record)
     level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
     message = record.getMessage()
