@@ -283,6 +283,8 @@ INSIDES = (
         "_pnum_tensor"), "plan_pod lowers for one core without a TPU"),
     Inside("tensorflow:Operation", ("_get_control_flow_context",),
            "nothing public says whether an operation is in a loop"),
+    Inside("tensorflow:Operation", ("_add_control_inputs",),
+           "a tensor may be captured before the program that JAX runs has all inputs"),
     Inside("tensorflow_estimator.python.estimator.tpu.tpu_estimator:TPUEstimator", (
         "_call_input_fn", "_call_model_fn", "_call_model_fn_eval", "_config",
         "_create_and_assert_global_step", "_ctx", "_session_config"),

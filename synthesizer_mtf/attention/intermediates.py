@@ -148,7 +148,8 @@ class CaptureOperation(mtf.Operation):
 
   def lower(self, lowering: mtf.Lowering) -> None:
     mesh_impl = lowering.mesh_impl(self)
-    is_tpu = isinstance(mesh_impl, simd_mesh_impl.SimdMeshImpl)
+    is_tpu = (isinstance(mesh_impl, simd_mesh_impl.SimdMeshImpl) and
+              not getattr(mesh_impl, "exports_all", False))
     if self._lowered or (is_tpu and not self._on_tpu):
       return
     self._lowered.append(True)

@@ -20,6 +20,7 @@ to 8 bits, as by a cast.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 import functools
 import os
 from typing import Any
@@ -139,11 +140,17 @@ def warn_of_rounded_variables() -> None:
             "'float32' to keep all bits.")
 
 
-def warn_of_lost_activations() -> None:
-  """Warns once if a person has bound bfloat16 activations, but T5 has bound others."""
+def warn_of_lost_activations(bound: Iterable[Any] = ()) -> None:
+  """Warns once if a person has bound bfloat16 activations, but T5 has bound others.
+
+  Args:
+    bound: what `activation_dtype` was in gin before T5 bound it, besides what was
+      parsed.
+  """
   parsed = gin_files.parsed()
   given = gin_files.own(parsed.given if parsed else gin_files.given_in_command())
   asked = [str(each.value) for _, each in given if each.arg_name == "activation_dtype"]
+  asked += map(str, bound)
   if asked[-1:] == ["bfloat16"] and products() == "float32" and (
       utils.get_variable_dtype().activation_dtype == tf.float32):
     _once(logging.warning, f"`{_PARAMETER}` is bfloat16, but without "

@@ -48,7 +48,7 @@ class Arrays:
 
   def read(self, name: str) -> np.ndarray:
     """The whole value of a variable."""
-    return np.asarray(self._arrays[name])
+    return np.array(self._arrays[name])  # A copy, as steps overwrite the array.
 
   def zero_if_finite(self, name: str) -> np.float32:
     """0, or NaN if a number of the variable is NaN or infinite."""
@@ -88,17 +88,21 @@ class Arrays:
         self._types[:inputs], [state[name] for name in signature.changed],
         [state[name] for name in signature.state if name not in set(signature.changed)])
 
-  def run(self, values: Sequence[Any]) -> list[np.ndarray]:
-    """Runs the program once, which changes variables; returns its results."""
+  def run(self, values: Sequence[Any]) -> Sequence[Any]:
+    """Starts the program, which changes variables; returns its results.
+
+    They are arrays of JAX: to read one waits until it is computed.
+    """
     signature = self._signature
     assert signature is not None
-    values = [self._put(np.asarray(value, dtype), self.devices.sharding(parts))
+    # Copies, as the program still runs when TensorFlow frees its tensors.
+    values = [self._put(np.array(value, dtype), self.devices.sharding(parts))
               for value, (dtype, parts) in zip(values, signature.inputs)]
     made = self._call(values, [self._arrays[name] for name in signature.changed],
                       [self._arrays[name] for name in signature.state
                        if name not in set(signature.changed)])
     self._arrays.update(zip(signature.changed, made[signature.results:]))
-    return [np.asarray(result) for result in made[:signature.results]]
+    return made[:signature.results]
 
   def _put(self, value, sharding):
     import jax

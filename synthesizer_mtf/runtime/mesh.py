@@ -12,11 +12,13 @@ They pass through TensorFlow one at a time, when `saving.py` saves or restores t
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import functools
 from typing import Any
 
 import mesh_tensorflow as mtf
 from mesh_tensorflow import simd_mesh_impl
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.runtime import arrays
 from synthesizer_mtf.runtime import program
 import tensorflow.compat.v1 as tf
@@ -38,8 +40,12 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     arrays: an `arrays.Arrays`.
     jax_devices: its `devices.Devices`.
     variables: a dict from names to the `LaidOutVariable`s.
-    results: what the last run has made of the exported tensors, NumPy arrays.
+    results: what the last run has made of the exported tensors, arrays of JAX; to read
+      one waits until it is computed.
+    exports_all: True, as a run returns all exported tensors; TPUs return scalars.
   """
+
+  exports_all = True
 
   def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
                names: Sequence[Any] | None = None,
@@ -67,9 +73,9 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     self._inputs: list[program.Input] = []
     self._exports: list[tf.Tensor] = []
     self._read_by_draws: list[tf.Tensor] = []
-    self.results: list[np.ndarray] = []
+    self._waiting: list[tf.Operation] = []  # They read what the program exports.
+    self.results: Sequence[Any] = []
     self._program: program.Program | None = None  # Until it is compiled.
-    self._token: tf.Tensor | None = None
 
   class LaidOutVariable:
     """A variable whose value is an array of JAX."""
@@ -117,7 +123,11 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     def assign_to_slices(self, assign_fn: Callable[..., Any], values: list[tf.Tensor],
                          assign_to_tensor_list: Any = None) -> tf.Operation:
       if assign_fn not in _ASSIGNED:
-        raise NotImplementedError(f"JAX does not know the assignment {assign_fn}.")
+        raise checks.Error(
+            f"{self.name} is assigned by {assign_fn.__name__}, which JAX "
+            "does not know; use one of Mesh TensorFlow's "
+            f"{', '.join(f.__name__ for f in _ASSIGNED)}, or leave out "
+            "--gin_file=jax.gin.")
       old = self.old if self.new is None else self.new
       self.new = _ASSIGNED[assign_fn](old, tf.cast(values[0], old.dtype))
       return tf.no_op()
@@ -169,9 +179,22 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     return self.LaidOutTensor([tensor])
 
   def export_to_tf_tensor(self, x: mtf.Tensor, laid_out_x: Any) -> tf.Tensor:
+    """What a run makes of a tensor; the operation waits for `token`, made later.
+
+    Raises:
+      ValueError: the tensor is inside of a loop.
+    """
     inner, index = laid_out_x.one_slice, len(self._exports)
+    if inner.graph is not self._graph:
+      raise checks.Error(
+          f"{x.name} is captured in a loop over microbatches, whose tensors JAX does "
+          "not hand out; bind `utils.serialize_num_microbatches."
+          "tokens_per_microbatch_per_replica = None`, or capture nothing.")
     self._exports.append(inner)
-    result = _in_python(lambda token: self.results[index], [self.token], inner.dtype)
+    result = _in_python(
+        lambda: np.asarray(self.results[index], inner.dtype.as_numpy_dtype), [],
+        inner.dtype)
+    self._waiting.append(result.op)
     result.set_shape(inner.shape)
     return result
 
@@ -180,17 +203,19 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     """What a run reads, besides the variables: features, and the step's number."""
     return [each.tensor for each in self._inputs]
 
-  @property
+  @functools.cached_property
   def token(self) -> tf.Tensor:
-    """<int32>[]: the program has run once it is known. Made at the first export."""
-    if self._token is None:
-      goals = [v.new for v in self.variables.values() if v.new is not None]
-      goals += [*self._exports, *self._read_by_draws]
-      self._inputs += program.reads(goals, self._inputs)
-      self._token = _in_python(
-          self._run, self.input_tensors, tf.int32,
-          name="jax_run")
-    return self._token
+    """<int32>[]: the program has run once it is known.
+
+    To be read once the model is lowered, and all that a run returns is exported.
+    """
+    goals = [v.new for v in self.variables.values() if v.new is not None]
+    goals += [*self._exports, *self._read_by_draws]
+    self._inputs += program.reads(goals, self._inputs)
+    token = _in_python(self._run, self.input_tensors, tf.int32, name="jax_run")
+    for op in self._waiting:
+      op._add_control_inputs([token.op])
+    return token
 
   def compile(self, full_precision: bool = True) -> program.Program:
     """Compiles the program, once all tensors are exported.
@@ -198,6 +223,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     Args:
       full_precision: whether products of float32 have all bits, also on GPUs.
     """
+    _ = self.token  # Which completes the inputs.
     state = {name: program.State(v.old, v.new, v.parts)
              for name, v in sorted(self.variables.items())}
     self._program = program.Program(

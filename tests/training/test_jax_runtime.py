@@ -1,5 +1,6 @@
 """A model trains, evaluates and decodes through JAX as it does through TensorFlow."""
 
+import json
 import runpy
 import sys
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from support import documents
 from support import in_process
+from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.runtime import arrays
 from synthesizer_mtf.runtime import mesh
@@ -20,6 +22,8 @@ IS_NEW = sys.version_info >= (3, 12)
 only_new = pytest.mark.skipif(not IS_NEW, reason="JAX's call_tf needs TensorFlow 2.21")
 JAX = ["synthesizer_mtf.runtime = 'jax'", "utils.run.mesh_devices = None",
        "utils.run.mesh_shape = 'model:2,batch:2'"]
+FOUR = ["utils.run.mesh_shape = 'model:2,batch:2'",
+        "utils.run.mesh_devices = ['cpu:0', 'cpu:0', 'cpu:0', 'cpu:0']"]
 MODEL = ("dataset.gin", "models/laptop.gin", "attention/r+v.gin",
          "learning_rate_schedules/constant_0_001.gin")
 
@@ -99,6 +103,16 @@ def test_decoding_on_several_devices_gives_the_same_texts(command):
     return (command.folder / f"{name}-1").read_text()
 
   assert texts("through jax", *JAX) == texts("through tensorflow")
+  for how in (["Bitransformer.decode.beam_size = 4", "synthesizer_answers.number = 3"],
+              ["synthesizer_answers.number = 1"]):
+    ours, theirs = [[*map(json.loads, text.splitlines())] for text in (
+        texts("answers of jax", *JAX, *how),
+        texts("answers of tensorflow", *FOUR, *how))]
+    assert len(ours) == len(command.words)
+    for line, expected in zip(ours, theirs, strict=True):
+      np.testing.assert_allclose(
+          line.pop("scores"), expected.pop("scores"), atol=1e-4)
+      assert line == expected
 
 
 @only_new
@@ -148,6 +162,20 @@ def test_mixed_precision_has_bfloat16_activations(command, losses, monkeypatch):
 
 @only_new
 @pytest.mark.slow
+def test_the_attention_is_summarized_in_training(command):
+  assert command.run("summarized", *MODEL, bindings=[
+      *JAX, "utils.run.train_model_fn = @train_with_attention_summaries"]) == ""
+  path, = (command.folder / "summarized").glob("events*")
+  values = {value.tag: value for event in tf.train.summary_iterator(str(path))
+            for value in event.summary.value}
+  entropies = [value.simple_value for tag, value in values.items()
+               if tag.endswith("/entropy")]
+  assert len(entropies) == 2 and all(0 < e < np.log(16) for e in entropies)
+  assert sum(value.image.height > 0 for value in values.values()) == 2
+
+
+@only_new
+@pytest.mark.slow
 def test_an_exported_step_gives_the_loss_of_the_trainers_next_step(
     command, losses, monkeypatch):
   one = [*JAX, "utils.run.mesh_shape = 'model:1,batch:1'", "dropout_rate = 0.",
@@ -193,8 +221,6 @@ def test_an_older_python_is_said_in_one_sentence(command):
     (["utils.run.mesh_devices = ['gpu:0']", "utils.run.mesh_shape = 'all:1'"],
      "`utils.run.mesh_devices` names 'gpu:0', but JAX has cpu:0"),
     (["utils.run.batch_size = 3"], "batch"),
-    (["utils.run.train_model_fn = @train_with_attention_summaries"],
-     '`synthesizer_mtf.runtime` is "jax", which hands out no attention in training'),
 ])
 def test_what_jax_cannot_do_is_one_sentence(command, bindings, message):
   assert message in command.run("wrong", *MODEL, bindings=[*JAX, *bindings])
@@ -246,3 +272,32 @@ def test_each_device_computes_and_keeps_its_share(mesh_shape):
   parts = {dim.name: dim.size for dim in mtf.convert_to_shape(mesh_shape).dims}
   kept = 4 * (64 * 32 / parts.get("batch", 1) + 32 * 16 / parts.get("model", 1))
   assert kept <= compiled.memory_analysis().argument_size_in_bytes < kept + 64
+
+
+@only_new
+def test_a_captured_tensor_leaves_the_program_whole():
+  with tf.Graph().as_default():
+    graph = mtf.Graph()
+    on = mtf.Mesh(graph, "mesh")
+    rows = mtf.Dimension("rows", 3)
+    x = mtf.import_tf_tensor(on, tf.constant([1., 2., 3.]) + tf.random.uniform(
+        [], minval=1, maxval=1.001), mtf.Shape([rows]))
+    kept = mtf.get_variable(
+        on, "kept", mtf.Shape([rows]), initializer=tf.zeros_initializer())
+    captured = []
+    intermediates.CaptureOperation(
+        [kept + x], lambda tensor, is_tpu: captured.append(tensor))
+    total = mtf.reduce_sum(mtf.import_tf_tensor(on, tf.fill([3], 4.), x.shape))
+    update = mtf.assign_add(kept, 2 * x)
+    mesh_impl = mesh.JaxMeshImpl("all:1", "", ["cpu:0"])
+    lowering = mtf.Lowering(graph, {on: mesh_impl})
+    loss = lowering.export_to_tf_tensor(total)
+    lowering.lowered_operation(update)
+    mesh_impl.compile()
+    with tf.Session() as session:
+      session.run(tf.global_variables_initializer())
+      session.run(lowering.copy_masters_to_slices())
+      values = [session.run([*captured, loss]) for _ in range(2)]
+    np.testing.assert_allclose(values[0][0], [2, 3, 4], atol=.01)
+    np.testing.assert_allclose(values[1][0], [6, 9, 12], atol=.01)
+    assert [loss for _, loss in values] == [12, 12]

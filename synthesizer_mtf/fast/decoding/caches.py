@@ -67,7 +67,9 @@ def has_memory_beam(state: mtf.Tensor) -> bool:
 
 
 def own(state: mtf.Tensor) -> mtf.Tensor:
-  """A writable copy of a state."""
+  """A writable copy of a state; XLA, whose writes make copies, needs none."""
+  if splits.is_compiled(state.mesh):
+    return state
   return mtf.slicewise(
       lambda x: tf.raw_ops.DeepCopy(x=x), [state],
       splittable_dims=state.shape.dims, grad_function=0)
@@ -75,7 +77,7 @@ def own(state: mtf.Tensor) -> mtf.Tensor:
 
 def write(cache: mtf.Tensor, new: mtf.Tensor, position: mtf.Tensor,
           length: mtf.Dimension) -> mtf.Tensor:
-  """Replaces the entries of one position of a cache, in place.
+  """Replaces the entries of one position of a cache, in place where XLA does not run.
 
   Args:
     cache: <float>[batch, heads, length, ...], which nothing reads afterwards.
@@ -176,8 +178,11 @@ class WriteOperation(mtf.Operation):
     length = shape[self._axis]
     first = length * _permuted_rows(shape[:self._axis], self._order)
     position = tf.reshape(tf.minimum(position, length - 1), [-1, 1])
-    written = tf.raw_ops.InplaceUpdate(
-        x=tf.reshape(cache, [first.size * length, -1]),
-        i=tf.reshape(tf.reshape(first, [position.shape[0], -1]) + position, [-1]),
-        v=tf.reshape(new, [first.size, -1]))
+    rows = tf.reshape(cache, [first.size * length, -1])
+    index = tf.reshape(tf.reshape(first, [position.shape[0], -1]) + position, [-1])
+    values = tf.reshape(new, [first.size, -1])
+    if splits.is_compiled(self.inputs[0].mesh):
+      written = tf.tensor_scatter_nd_update(rows, index[:, None], values)
+    else:
+      written = tf.raw_ops.InplaceUpdate(x=rows, i=index, v=values)
     return tf.reshape(written, shape)

@@ -1,7 +1,8 @@
 """T5's decoders with loops of our own.
 
 Up to rounding, the results are those of Mesh TensorFlow's `sample_autoregressive` and
-`beam_search`. TPUs and ensembles still use Mesh TensorFlow's loops.
+`beam_search`. TPUs, JAX without several answers, and ensembles still use Mesh
+TensorFlow's loops.
 """
 
 import inspect
@@ -51,7 +52,7 @@ class Decoder(transformer.Unitransformer):
                   **kwargs: Any) -> mtf.Tensor:
     """Searches as `Unitransformer` does, with gin's `beam_search.beam_search`."""
     stock = super().beam_search
-    if splits.is_compiled(inputs.mesh) or not self.can_search(inputs.shape.dims[1:]):
+    if is_stock(inputs) or not self.can_search(inputs.shape.dims[1:]):
       return stock(inputs, decode_length, **kwargs)
     arguments = {**_defaults(stock), **kwargs}
     alpha, bos_id = arguments.pop("alpha"), arguments.pop("bos_id")
@@ -88,7 +89,7 @@ class Decoder(transformer.Unitransformer):
 
   def _can_decode(self, ids):
     """Whether our own loops can decode these ids."""
-    return not splits.is_compiled(ids.mesh) and self._has_whole(ids.shape.dims[1:])
+    return not is_stock(ids) and self._has_whole(ids.shape.dims[1:])
 
   def can_search(self, dims: list[mtf.Dimension]) -> bool:
     """Whether our own beam search has these dimensions of ids: beam and length."""
@@ -99,6 +100,12 @@ class Decoder(transformer.Unitransformer):
     dims = [*dims, mtf.Dimension("memory_length", dims[-1].size)]
     return self.autoregressive and not self.ensemble_dim and all(
         splits.is_whole(self, dim) for dim in dims)
+
+
+def is_stock(ids: mtf.Tensor) -> bool:
+  """Whether Mesh TensorFlow's loop decodes, as on XLA, except for several answers."""
+  return splits.is_on_tpu(ids.mesh) or (
+      splits.is_compiled(ids.mesh) and answers.recorder() is None)
 
 
 def _defaults(function):

@@ -20,6 +20,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_origins
 from synthesizer_mtf import patches
+from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.command import arguments
@@ -124,7 +125,10 @@ class MtfModel(mtf_model.MtfModel):
       ValueError: a parameter is wrong, or there are two checkpoints to start from.
     """
     with self._settled():
+      chosen = precedence.by_parameter(gin_origins.chosen())
       made = super().estimator(vocabulary, init_checkpoint, **kwargs)
+      mixed_precision.warn_of_lost_activations(
+          chosen.get(precedence.ACTIVATIONS, {}).values())
       if self._seed is not None:
         made.configure(tf_random_seed=self._seed)
       made.data, made.texts = self._data, self._texts

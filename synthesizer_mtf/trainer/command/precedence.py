@@ -43,6 +43,7 @@ _NOT_TAKEN = {"synthesizer_mtf.warm_start", "synthesizer_mtf.train_and_eval",
 _EVALUATION_SEED = "t5.models.mesh_transformer.mesh_eval_dataset_fn", "seed"
 
 _DTYPES = "mesh_tensorflow.transformer.utils.get_variable_dtype"
+ACTIVATIONS = _DTYPES, "activation_dtype"
 # The log leaves out dtypes, which T5 binds for its device, and what T5's command alone
 # reads.
 _SELDOM_READ = {

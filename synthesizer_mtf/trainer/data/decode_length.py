@@ -31,7 +31,6 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.functions import base
-from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.layer import SyntheticAttention
 from synthesizer_mtf.fast.decoding import beam_search
 from synthesizer_mtf.fast.decoding import decoder
@@ -212,7 +211,7 @@ def _within_limits(model, inputs, variable_dtype):
   arguments: dict[str, Any] = {"variable_dtype": variable_dtype}
   if most is not None and most < length:
     arguments["max_decode_length"] = length = most
-  if beams == 1 or splits.is_compiled(inputs.mesh) or not _searches_alone(
+  if beams == 1 or decoder.is_stock(inputs) or not _searches_alone(
       model, beams, length):
     return model.decode(inputs, **arguments)
   own = mtf.reduce_sum(mtf.to_float(mtf.not_equal(inputs, 0)), reduced_dim=dim)

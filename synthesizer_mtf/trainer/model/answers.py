@@ -122,7 +122,7 @@ def with_answers(model_fn: Callable[..., Any]) -> Callable[..., Any]:
     if not found.tensors:
       raise checks.Error(
           f"`{answers.PARAMETER}` is {number}, but this model does not decode by our "
-          "own loops (ensembles, TPUs, JAX and meshes that split a layer do not), and "
+          "own loops (ensembles, TPUs and meshes that split a layer do not), and "
           "other loops give one text without a score; leave it out.")
     more = {name: tensor if size is None else tensor[:size]
             for name, tensor in found.tensors.items()}

@@ -7,6 +7,7 @@ and checkpoints stay as they are; only the mesh is another one (`runtime/mesh.py
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import contextvars
 import importlib.util
 import sys
 from typing import Any
@@ -24,8 +25,8 @@ from synthesizer_mtf.trainer.data import seed
 import tensorflow.compat.v1 as tf
 
 _RUNTIMES = "tensorflow", "jax"
-_off = False
-_notes: list[list[mesh.JaxMeshImpl]] = []  # The meshes that were made, for `noting`.
+_EXPORTING = contextvars.ContextVar("_EXPORTING", default=False)
+_MESHES = "synthesizer_mtf_jax_meshes"  # The collection of those of a graph.
 
 
 @gin.configurable("synthesizer_mtf", module="synthesizer_mtf")
@@ -73,22 +74,17 @@ def is_chosen() -> bool:
 @contextlib.contextmanager
 def exporting() -> Iterator[None]:
   """Builds models for TensorFlow within a `with` block, as TensorFlow serves them."""
-  global _off
-  before, _off = _off, True
+  before = _EXPORTING.set(True)
   try:
     yield
   finally:
-    _off = before
+    _EXPORTING.reset(before)
 
 
-@contextlib.contextmanager
-def noting() -> Iterator[list[mesh.JaxMeshImpl]]:
-  """Returns a list that gets the meshes of models that are built in a `with` block."""
-  _notes.append([])
-  try:
-    yield _notes[-1]
-  finally:
-    _notes.pop()
+def mesh_of_graph() -> mesh.JaxMeshImpl:
+  """The mesh of the model that the default graph holds."""
+  mesh_impl, = tf.get_collection(_MESHES)
+  return mesh_impl
 
 
 def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any]:
@@ -114,7 +110,7 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
   model_fn = mixed_precision.in_jax(model_fn)
 
   def in_jax(features, labels, mode, params=None, config=None):
-    if _off:
+    if _EXPORTING.get():
       return served(features, labels, mode, params, config)
     made: list[mesh.JaxMeshImpl] = []
 
@@ -142,8 +138,7 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
     if mode == tf.estimator.ModeKeys.PREDICT:
       spec = seed.advancing_predictions(spec, mesh_impl.token)
     mesh_impl.compile(full_precision=not chosen()[1])
-    if _notes:
-      _notes[-1].append(mesh_impl)
+    tf.add_to_collection(_MESHES, mesh_impl)
     return spec
 
   return in_jax

@@ -54,10 +54,9 @@ def export_step(estimator: Any, vocabulary: Any, sequence_length: Any, batch_siz
     data = data.repeat().batch(
         batch_size * (ensemble_inputs or 1), drop_remainder=True)
     features = tf.data.make_one_shot_iterator(data).get_next()
-    with jax_runtime.noting() as made:
-      spec = estimator._call_model_fn(
-          features, None, tf.estimator.ModeKeys.TRAIN, estimator.config)
-    mesh_impl, = made
+    spec = estimator._call_model_fn(
+        features, None, tf.estimator.ModeKeys.TRAIN, estimator.config)
+    mesh_impl = jax_runtime.mesh_of_graph()
     _write(folder, mesh_impl, _state(
         mesh_impl, spec.scaffold, estimator.latest_checkpoint()))
   logging.info("The step and its state are in %s.", folder)

@@ -24,7 +24,6 @@ from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import masks
-from synthesizer_mtf.trainer.model import jax_runtime
 import tensorflow.compat.v1 as tf
 
 
@@ -53,15 +52,11 @@ def train_with_attention_summaries(
 
   Raises:
     ValueError: a parameter is out of range, or steps are split into microbatches,
-      whose loop does not hand out tensors, or JAX runs the model.
+      whose loop does not hand out tensors.
   """
   name = "train_with_attention_summaries"
   checks.check_whole(f"{name}.every_steps", every_steps)
   checks.check_whole(f"{name}.image_heads", image_heads)
-  if jax_runtime.is_chosen():
-    raise checks.Error(
-        "`synthesizer_mtf.runtime` is \"jax\", which hands out no attention in "
-        "training; leave out --gin_file=attention_summaries.gin, or jax.gin.")
   estimator.configure(save_summary_steps=every_steps)
   with intermediates.capture(AttentionSummaries(image_heads if images else 0)):
     return utils.train_model(estimator, *args, **kwargs)
