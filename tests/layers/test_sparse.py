@@ -1,4 +1,4 @@
-"""Fixed and strided attention, beside what test_random_configurations.py draws."""
+"""Fixed, strided and local attention, beside what random configurations draw."""
 
 import mesh_tensorflow as mtf
 import numpy as np
@@ -42,17 +42,21 @@ def largest(name, length, packed, decoder, **kwargs):
   return max(sizes), products
 
 
-@pytest.mark.parametrize("name, packed, decoder", [
-    ("SparseFixed", False, True), ("SparseFixed", True, False),
-    ("SparseStrided", False, True), ("SparseStrided", True, False)])
-def test_cost_grows_with_the_length_to_the_power_of_1_5(
-    name, packed, decoder):
+FIXED = {"stride": 8, "columns": 2}, {"stride": 32, "columns": 2}
+STRIDED = {"stride": 8}, {"stride": 32}
+LOCAL = {"width": 5}, {"width": 5}
+
+
+@pytest.mark.parametrize("packed, decoder", [(False, True), (True, False)])
+@pytest.mark.parametrize("name, kwargs, most", [
+    ("SparseFixed", FIXED, 80), ("SparseStrided", STRIDED, 80), ("LD", LOCAL, 17)])
+def test_cost_grows_with_the_length_to_the_power_of_1_5_and_that_of_ld_linearly(
+    name, kwargs, most, packed, decoder):
   """From n = 64, l = 8 to n = 1024, l = 32 the cost grows by 64, not by 256."""
-  columns = {"columns": 2} if name == "SparseFixed" else {}
-  small = largest(name, 64, packed, decoder, stride=8, **columns)
-  large = largest(name, 1024, packed, decoder, stride=32, **columns)
+  small, large = (largest(name, length, packed, decoder, **more)
+                  for length, more in zip((64, 1024), kwargs))
   for few, many in zip(small, large):
-    assert many / few < 80
+    assert many / few < most
   assert large[0] < 2 * HEADS * 1024 * 1024 / 4
 
 
