@@ -22,10 +22,10 @@ def parse(attention, *bindings, files=()):
   if isinstance(attention, tuple):
     chosen, names = models.blocks(*attention), sum(attention, [])
   else:
-    chosen = [f"synthesizer_stack.attention = {attention!r}"]
     names = [attention] if isinstance(attention, str) else attention
-    if names is attention:
-      chosen.append(f"num_layers = {len(attention)}")
+    chosen = [f"synthesizer_stack.attention = {models.entries(names)}",
+              f"num_layers = {len(names)}"] if names is attention else [
+                  f"synthesizer_stack.attention = {attention!r}"]
   models.parse_gin(files, models.TINY + sum(map(cases.bindings, names), []) + [
       *chosen, "Unitransformer.shared_embedding_and_softmax_weights = False",
       *bindings])

@@ -35,10 +35,14 @@ def blocks(encoder, decoder):
   """
   lines = []
   for stack_name, attentions in (("encoder", encoder), ("decoder", decoder)):
-    entries = ", ".join(a if a[0] == "@" else repr(a) for a in attentions)
-    lines += [f"{stack_name}/synthesizer_stack.attention = [{entries}]",
+    lines += [f"{stack_name}/synthesizer_stack.attention = {entries(attentions)}",
               f"{stack_name}/make_layer_stack.num_layers = {len(attentions)}"]
   return lines
+
+
+def entries(attentions):
+  """A list of these attentions, as gin reads it."""
+  return f"[{', '.join(a if a[0] == '@' else repr(a) for a in attentions)}]"
 
 
 def build(model_type="bitransformer", vocabulary=VOCABULARY, mesh_shape=None,
