@@ -2,14 +2,20 @@
 
 from collections.abc import Sequence
 import contextlib
+import re
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from synthesizer_mtf import checks
 from synthesizer_mtf.runtime import arrays
 from synthesizer_mtf.runtime import devices
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
+
+# How XLA names an operation that it lacks, with its type and name.
+_REFUSED = re.compile(r"unsupported operations .*?: (\w+) \(.*?\{\{node ([^}]+)\}\}",
+                      re.DOTALL)
 
 
 class Input(NamedTuple):
@@ -132,9 +138,16 @@ def _export(body, arguments, outputs, full_precision):
   with tf2.__internal__.eager_context.eager_mode(), _precision(full_precision):
     call = jax2tf.call_tf(
         tf2.function(run, autograph=False, jit_compile=True), has_side_effects=False)
-    return jax.export.export(
-        jax.jit(lambda *values: call(*values)), platforms=("cpu",),
-        disabled_checks=[jax.export.DisabledSafetyCheck.platform()])(*types)
+    try:
+      return jax.export.export(
+          jax.jit(lambda *values: call(*values)), platforms=("cpu",),
+          disabled_checks=[jax.export.DisabledSafetyCheck.platform()])(*types)
+    except ValueError as error:
+      if refused := _REFUSED.search(str(error)):
+        raise checks.Error(
+            f"XLA cannot compile {refused[1]} of {refused[2]}; write this layer with "
+            "other operations, or leave out --gin_file=jax.gin.") from error
+      raise
 
 
 def _producer(name):

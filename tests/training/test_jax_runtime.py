@@ -301,3 +301,20 @@ def test_a_captured_tensor_leaves_the_program_whole():
     np.testing.assert_allclose(values[0][0], [2, 3, 4], atol=.01)
     np.testing.assert_allclose(values[1][0], [6, 9, 12], atol=.01)
     assert [loss for _, loss in values] == [12, 12]
+
+
+@only_new
+def test_an_operation_that_xla_lacks_is_named_with_its_layer():
+  with tf.Graph().as_default():
+    graph = mtf.Graph()
+    on, rows = mtf.Mesh(graph, "mesh"), mtf.Dimension("rows", 3)
+    x = mtf.import_tf_tensor(on, tf.placeholder(tf.float32, [3]), mtf.Shape([rows]))
+    with tf.variable_scope("encoder/block_000/layer_001"):
+      copied = mtf.slicewise(
+          lambda x: tf.raw_ops.DeepCopy(x=x), [x], splittable_dims=[rows])
+    mesh_impl = mesh.JaxMeshImpl("all:1", "", ["cpu:0"])
+    mtf.Lowering(graph, {on: mesh_impl}).export_to_tf_tensor(copied)
+    with pytest.raises(ValueError, match=(
+        "^XLA cannot compile DeepCopy of encoder/block_000/layer_001/slicewise/DeepCopy"
+        "; write this layer with other operations, or leave out --gin_file=jax.gin.$")):
+      mesh_impl.compile()
