@@ -44,7 +44,6 @@ from synthesizer_mtf.t5.stack import synthesizer_stack
 from synthesizer_mtf.trainer.checkpoints import warm_start
 from synthesizer_mtf.trainer.command import mtf_model
 from synthesizer_mtf.trainer.command import run_checks
-from synthesizer_mtf.trainer.command.cluster import Cluster
 from synthesizer_mtf.trainer.command.mtf_model import MtfModel
 from synthesizer_mtf.trainer.data import seed
 from synthesizer_mtf.trainer.data import token_batches
@@ -58,7 +57,6 @@ __all__ = [
     "Axes",
     "ByOffset",
     "ByPosition",
-    "Cluster",
     "DualEncoderClassifier",
     "EncoderClassifier",
     "InnerProduct",

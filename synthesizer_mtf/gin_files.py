@@ -185,6 +185,10 @@ def check(files: Sequence[str] | None, params: Sequence[str] | None,
   for path in files or ():
     name = checks.called("--gin_file")
     checks.check_regular_file(name, path)
+    if os.path.basename(path) == "cluster.gin" and not os.path.exists(path):
+      raise checks.Error(
+          f"{name} is {path!r}, which is gone: several processes run through JAX now, "
+          "by jax.gin and `synthesizer_processes`, as docs/clusters.md explains.")
     if os.path.isdir(path):
       raise checks.Error(f"{name} is {path!r}, which is a folder; name a file in it, "
                          "such as its operative_config.gin.")

@@ -249,6 +249,9 @@ def _near(name):
     return (" Mesh TensorFlow does not have this function of T5's "
             "infer_multi_file.gin; decode each file by a command of its own, with "
             "infer.gin.")
+  if name in ("Cluster", "synthesizer_mtf.Cluster"):
+    return (" Several processes run through JAX now: leave out these bindings, and add "
+            "jax.gin and `synthesizer_processes`, as docs/clusters.md explains.")
   known = [selector.rpartition(".")[2]
            for selector, _ in gin_internals.registry().items()]
   near = checks.did_you_mean(re.split("[./]", name)[-1], known)

@@ -22,8 +22,9 @@ from synthesizer_mtf import gin_macros
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import patches
 from synthesizer_mtf.fast import switch
+from synthesizer_mtf.runtime import processes
 from synthesizer_mtf.trainer.checkpoints import model_folder
-from synthesizer_mtf.trainer.command import cluster
+from synthesizer_mtf.trainer.command import joining
 from synthesizer_mtf.trainer.command import precedence
 from synthesizer_mtf.trainer.command import run_checks
 from synthesizer_mtf.trainer.data import data_checks
@@ -43,12 +44,12 @@ _TASK = "", "t5.models.mesh_transformer.get_vocabulary", "mixture_or_task_name"
 def main(argv: list[str]) -> None:
   """Runs T5's main; absl passes `argv`."""
   gin_files.add_search_path()
-  with messages.ending(_NAME), switch.started():
+  with joining.ending(), messages.ending(_NAME), switch.started():
     _check_words(argv)
     _check_flags()
-    run_job = cluster.of_environment(on_loss=_end)
+    joining.check_environment(bool(flags.FLAGS.tpu))
     model_folder.check_folder(flags.FLAGS.model_dir)
-    with patches.wrapped("run", utils, functools.partial(_prepared, run_job)):
+    with patches.wrapped("run", utils, _prepared):
       mesh_transformer_main.main(argv)
 
 
@@ -80,10 +81,9 @@ def _check_flags():
                        "address of a TPU; leave it out to run without one.")
 
 
-def _prepared(run_job, run):
+def _prepared(run):
   """Wraps `utils.run`, which T5's main calls once gin is parsed."""
-  @functools.wraps(run)
-  def wrapped(**kwargs):
+  def job(**kwargs):
     gin_macros.check_read(gin_files.own(gin_files.given_in_command()))
     precedence.check_folder(flags.FLAGS.model_dir)
     if precedence.find_vocabulary(flags.FLAGS.model_dir):
@@ -93,21 +93,25 @@ def _prepared(run_job, run):
     checked = run_checks.of_gin(
         "command", gin_internals.bindings(), flags.FLAGS.model_dir)
     run_checks.check(checked)
-    run_job(functools.partial(_run, run, kwargs, checked))
+    _run(run, kwargs, checked)
+
+  @functools.wraps(run)
+  def wrapped(**kwargs):
+    joining.run(functools.partial(job, **kwargs), on_loss=_end)
 
   return wrapped
 
 
 def _run(run, kwargs, checked):
-  """Runs `utils.run`, in the process that leads the job."""
+  """Runs `utils.run`, once its bindings are checked."""
   if checked.reads_text:
     unknown_pieces.log(checked.task, checked.split)
   with console.evaluating(run_checks.evaluated(checked)):
     run(**kwargs)
 
 
-def _end(error: cluster.LostProcess) -> None:
-  """Ends the process even if another thread waits in TensorFlow."""
+def _end(error: processes.LostProcess) -> None:
+  """Ends the process even if another thread waits for others."""
   print(messages.last_line(_NAME, error), file=sys.stderr, flush=True)
   os._exit(1)  # sys.exit would end only this thread.
 

@@ -1,6 +1,7 @@
 """The variables of a mesh and the program that changes them, in one process."""
 
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 from typing import NamedTuple
 
@@ -14,16 +15,31 @@ class Signature(NamedTuple):
   Attributes:
     module: a serialized `jax.export.Exported` of one core. Its arguments are the inputs
       and the variables; its results are the results and the new variables.
-    inputs: the dtype of each input, and the parts of the mesh that share it.
+    inputs: the parts of the mesh that share each input.
     state: the parts that share each variable, by name, in the order of the arguments.
     changed: the names of the variables that it changes.
     results: how many results come before the new variables.
   """
   module: bytes
-  inputs: Sequence[tuple[Any, devices.Parts]]
+  inputs: Sequence[devices.Parts]
   state: dict[str, devices.Parts]
   changed: Sequence[str]
   results: int
+
+
+@dataclasses.dataclass
+class Part:
+  """Those parts of a NumPy array that the devices of a process need.
+
+  Attributes:
+    shape: of the whole array.
+    values: the parts, by the slices that they are, as a string.
+  """
+  shape: tuple[int, ...]
+  values: dict[str, np.ndarray]
+
+  def __getitem__(self, slices: tuple[slice, ...]) -> np.ndarray:
+    return self.values[str(slices)]
 
 
 class Arrays:
@@ -42,19 +58,25 @@ class Arrays:
     self._types: list[Any] = []  # Of the arguments of the program.
     self._signature: Signature | None = None
 
-  def put(self, name: str, value: np.ndarray, parts: devices.Parts) -> None:
+  def put(self, name: str, value: np.ndarray | Part, parts: devices.Parts) -> None:
     """Gives a variable a value, of which each device gets its part."""
-    self._arrays[name] = self._put(np.asarray(value), self.devices.sharding(parts))
+    self._arrays[name] = self._put(value, parts)
 
   def read(self, name: str) -> np.ndarray:
     """The whole value of a variable."""
-    return np.array(self._arrays[name])  # A copy, as steps overwrite the array.
+    import jax
+
+    array = self._arrays[name]
+    if not array.is_fully_addressable:  # Other processes have parts.
+      array = jax.jit(_same, out_shardings=self.devices.sharding(()))(array)
+    return np.array(array)  # A copy, as steps overwrite the array.
 
   def zero_if_finite(self, name: str) -> np.float32:
     """0, or NaN if a number of the variable is NaN or infinite."""
     import jax
 
-    return np.float32(jax.jit(_zero_if_finite)(self._arrays[name]))
+    return np.float32(jax.jit(
+        _zero_if_finite, out_shardings=self.devices.sharding(()))(self._arrays[name]))
 
   def compile(self, signature: Signature) -> None:
     """Takes the program that `run` runs; JAX compiles it in the first run."""
@@ -72,7 +94,7 @@ class Arrays:
 
     ins, outs = [[self.devices.sharding(signature.state[n]) for n in names]
                  for names in (kept, changed)]
-    inputs = [self.devices.sharding(parts) for _, parts in signature.inputs]
+    inputs = [self.devices.sharding(parts) for parts in signature.inputs]
     whole = self.devices.sharding(())
     self._call = jax.jit(
         call, in_shardings=(inputs, outs, ins),
@@ -88,26 +110,33 @@ class Arrays:
         self._types[:inputs], [state[name] for name in signature.changed],
         [state[name] for name in signature.state if name not in set(signature.changed)])
 
-  def run(self, values: Sequence[Any]) -> Sequence[Any]:
+  def run(self, values: Sequence[np.ndarray | Part]) -> Sequence[Any]:
     """Starts the program, which changes variables; returns its results.
 
     They are arrays of JAX: to read one waits until it is computed.
     """
     signature = self._signature
     assert signature is not None
-    # Copies, as the program still runs when TensorFlow frees its tensors.
-    values = [self._put(np.array(value, dtype), self.devices.sharding(parts))
-              for value, (dtype, parts) in zip(values, signature.inputs)]
+    values = [self._put(value, parts)
+              for value, parts in zip(values, signature.inputs, strict=True)]
     made = self._call(values, [self._arrays[name] for name in signature.changed],
                       [self._arrays[name] for name in signature.state
                        if name not in set(signature.changed)])
     self._arrays.update(zip(signature.changed, made[signature.results:]))
     return made[:signature.results]
 
-  def _put(self, value, sharding):
+  def _put(self, value, parts):
     import jax
 
-    return jax.device_put(value, sharding)
+    sharding = self.devices.sharding(parts)
+    if sharding.is_fully_addressable:
+      return jax.device_put(value, sharding)
+    return jax.make_array_from_callback(
+        value.shape, sharding, lambda slices: np.asarray(value[slices]))
+
+
+def _same(array):
+  return array
 
 
 def _zero_if_finite(array):

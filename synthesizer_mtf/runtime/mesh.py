@@ -20,6 +20,7 @@ from mesh_tensorflow import simd_mesh_impl
 import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.runtime import arrays
+from synthesizer_mtf.runtime import processes
 from synthesizer_mtf.runtime import program
 import tensorflow.compat.v1 as tf
 
@@ -49,7 +50,8 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
 
   def __init__(self, shape: mtf.Shape, layout: mtf.LayoutRules,
                names: Sequence[Any] | None = None,
-               draw: Callable[..., tuple[tf.Tensor, tf.Tensor]] | None = None) -> None:
+               draw: Callable[..., tuple[tf.Tensor, tf.Tensor]] | None = None,
+               leader: processes.Leader | None = None) -> None:
     """Finds the devices.
 
     Args:
@@ -59,11 +61,13 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
         Devices of JAX can stand for their names.
       draw: a function (sizes, tf_fn, kwargs) of random numbers, and of what they
         hang on outside of loops; None for those of TensorFlow.
+      leader: of several processes; None for one.
 
     Raises:
       ValueError: JAX lacks the devices.
     """
-    self.arrays = arrays.Arrays(shape, layout, names)
+    self.arrays: Any = (leader.arrays if leader else arrays.Arrays)(
+        shape, layout, names)
     self.jax_devices = self.arrays.devices
     super().__init__(mtf.Shape(
         [mtf.Dimension(d.name, 1) for d in self.jax_devices.shape.dims]), layout)
@@ -237,7 +241,9 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     return self._program
 
   def _run(self, *values):
-    self.results = self.arrays.run(values)
+    self.results = self.arrays.run([
+        np.array(value, program.jax_type(each.tensor))  # TensorFlow frees its own.
+        for value, each in zip(values, self._inputs, strict=True)])
     return np.int32(0)
 
 

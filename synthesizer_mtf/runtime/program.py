@@ -93,7 +93,7 @@ class Program:
     """What another process needs to run the program."""
     return arrays.Signature(
         self.exported.serialize(),
-        [(jax_type(each.tensor), each.parts) for each in self._inputs],
+        [each.parts for each in self._inputs],
         {name: state.parts for name, state in self._state.items()}, self.changed,
         self._results)
 

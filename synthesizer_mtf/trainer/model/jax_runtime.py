@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import contextlib
 import contextvars
 import importlib.util
+import os
 import sys
 from typing import Any
 
@@ -20,11 +21,14 @@ from synthesizer_mtf import patches
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.runtime import mesh
+from synthesizer_mtf.runtime import processes
 from synthesizer_mtf.runtime import saving
 from synthesizer_mtf.trainer.data import seed
 import tensorflow.compat.v1 as tf
 
 _RUNTIMES = "tensorflow", "jax"
+_PROCESSES = "synthesizer_processes"
+_AUTO = "auto"
 _EXPORTING = contextvars.ContextVar("_EXPORTING", default=False)
 _MESHES = "synthesizer_mtf_jax_meshes"  # The collection of those of a graph.
 
@@ -71,6 +75,58 @@ def is_chosen() -> bool:
   return True
 
 
+@gin.configurable(_PROCESSES, module="synthesizer_mtf")
+def place(coordinator_address: str | None = None, num_processes: int | None = None,
+          process_id: int | None = None, timeout_seconds: float = 300
+          ) -> processes.Place | None:
+  """Where this process is among several.
+
+  Args:
+    coordinator_address: "HOST:PORT", a free port of the machine of process 0; "auto" if
+      JAX finds all; without it, the environment variable JAX_COORDINATOR_ADDRESS.
+    num_processes: how many processes there are; by default JAX_NUM_PROCESSES.
+    process_id: the index of this process; by default JAX_PROCESS_ID.
+    timeout_seconds: the longest wait for the others to start.
+
+  Returns:
+    the place; None for a single process.
+
+  Raises:
+    ValueError: a value is missing or wrong.
+  """
+  is_jax = chosen()[0] == "jax"
+  variables = os.environ if is_jax else {}
+  address: Any = coordinator_address or variables.get("JAX_COORDINATOR_ADDRESS")
+  checks.require(checks.is_number(timeout_seconds) and timeout_seconds > 0,
+                 f"{_PROCESSES}.timeout_seconds", timeout_seconds,
+                 "be a positive number of seconds")
+  number: Any
+  index: Any
+  number, index = (
+      int(variables[name]) if value is None and variables.get(name, "").isdigit() else
+      value for name, value in (("JAX_NUM_PROCESSES", num_processes),
+                                ("JAX_PROCESS_ID", process_id)))
+  if address is None and number is None and index is None:
+    return None
+  if not is_jax:
+    raise checks.Error(
+        f"`{_PROCESSES}` is bound, but `synthesizer_mtf.runtime` is \"tensorflow\", "
+        "which has one process: add --gin_file=jax.gin after the model file.")
+  if address == _AUTO:
+    return processes.Place(_AUTO, 0, 0, timeout_seconds)
+  host, _, port = str(address).rpartition(":")
+  checks.require(
+      bool(host) and port.isdigit(), f"{_PROCESSES}.coordinator_address", address,
+      "be the machine of process 0 and a free port there", "write it as 'host:1234'")
+  checks.check_whole(f"{_PROCESSES}.num_processes", number)
+  checks.require(
+      checks.is_whole(index, 0) and index < number, f"{_PROCESSES}.process_id", index,
+      f"be an integer from 0 to {number - 1}, another one in each process")
+  if number == 1:
+    return None
+  return processes.Place(address, number, index, timeout_seconds)
+
+
 @contextlib.contextmanager
 def exporting() -> Iterator[None]:
   """Builds models for TensorFlow within a `with` block, as TensorFlow serves them."""
@@ -105,6 +161,11 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
         "--tpu is TensorFlow's way to TPUs, and `synthesizer_mtf.runtime` is \"jax\": "
         "leave out --tpu to use the TPUs of this machine through JAX, or leave out "
         "--gin_file=jax.gin.")
+  leader = processes.leading()
+  if leader is None and place() is not None:
+    raise checks.Error(
+        f"`{_PROCESSES}` is bound, but several processes run only by the command "
+        "synthesizer_mesh_transformer, without --use_model_api; leave it out here.")
   _hide_gpus()
   served = mixed_precision.with_activations(model_fn, "float32")
   model_fn = mixed_precision.in_jax(model_fn)
@@ -116,7 +177,8 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
 
     def of_run(original):
       def make(shape, layout, devices=None):
-        made.append(mesh.JaxMeshImpl(shape, layout, devices, seed.numbers_of_names))
+        made.append(mesh.JaxMeshImpl(shape, layout, devices, seed.numbers_of_names,
+                                     leader))
         splits.compile_for(made[-1].jax_devices.platform)
         return made[-1]
       return make
