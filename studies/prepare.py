@@ -23,8 +23,8 @@ import pathlib
 from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tasks import lines as lines_lib
-from synthesizer_mtf.tools import train_vocabulary
 from synthesizer_mtf.tools.base import arguments
+from synthesizer_mtf.tools.base import vocabularies
 from synthesizer_mtf.trainer.watching import messages
 
 _TEXTS = {"WIKITEXT_TRAIN": "wikitext2-train", "BROWN_TRAIN": "brown-train",
@@ -76,8 +76,8 @@ def prepare(sources: pathlib.Path, output: pathlib.Path,
     macros[f"{name.upper()}_{split.upper()}"] = _write(
         output / f"{name}.{split}.tsv", map("\t".join, rows))
   vocabulary = output / "vocabulary.model"
-  vocabulary.write_bytes(train_vocabulary.train(
-      train_vocabulary.read(
+  vocabulary.write_bytes(vocabularies.train(
+      vocabularies.read(
           [str(path) for macro, path in macros.items() if macro.endswith("_TRAIN")]),
       vocabulary_size))
   macros["synthesizer_mtf.tasks.vocabulary.sentencepiece_model"] = vocabulary

@@ -9,7 +9,7 @@ import pathlib
 
 from synthesizer_mtf.demo import name_pairs
 from synthesizer_mtf.tasks import english
-from synthesizer_mtf.tools import train_vocabulary
+from synthesizer_mtf.tools.base import vocabularies
 
 VOCABULARY_SIZE = 2000
 
@@ -42,7 +42,7 @@ def _write_files(folder):
   step = len(pairs["validation"]) // _NUM_QUESTIONS
   questions = pairs["validation"][::step][:_NUM_QUESTIONS]
   _write_lines(folder / "questions.txt", [source for source, _ in questions])
-  (folder / "vocabulary.model").write_bytes(train_vocabulary.train(
+  (folder / "vocabulary.model").write_bytes(vocabularies.train(
       text["train"] + [side for pair in pairs["train"] for side in pair],
       VOCABULARY_SIZE, character_coverage=1.))
   return {

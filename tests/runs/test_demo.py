@@ -161,9 +161,3 @@ def test_a_folder_belongs_to_one_process_until_it_is_killed(tmp_path):
     other.kill()
   claims.claim(folder, {"steps": 1})
   claims.claim(folder, {"steps": 1})
-
-
-def test_a_folder_keeps_its_settings(tmp_path):
-  claims.claim(tmp_path, {"steps": 1})
-  with pytest.raises(ValueError, match="'steps': 1}, not {'steps': 2}; remove it"):
-    claims.claim(tmp_path, {"steps": 2})

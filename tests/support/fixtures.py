@@ -20,7 +20,7 @@ import psutil
 import pytest
 import seqio
 from support import prepared
-from synthesizer_mtf.tools import train_vocabulary
+from synthesizer_mtf.tools.base import vocabularies
 from synthesizer_mtf.trainer.data import seed
 import tensorflow.compat.v1 as tf
 
@@ -141,7 +141,7 @@ def sentencepiece_model(tmp_path_factory):
   """The path of a SentencePiece model of 500 pieces, made from Python's manual."""
   lines = "\n".join(pydoc_data.topics.topics.values()).splitlines()
   path = tmp_path_factory.mktemp("vocabulary") / "spm.model"
-  path.write_bytes(train_vocabulary.train(
+  path.write_bytes(vocabularies.train(
       lines[:2000], 500, model_type="bpe", character_coverage=1.))
   return str(path)
 

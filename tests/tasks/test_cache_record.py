@@ -7,7 +7,7 @@ import seqio
 from support import caches
 from support.task_files import bind
 from synthesizer_mtf.tasks import cache_record
-from synthesizer_mtf.tools import train_vocabulary
+from synthesizer_mtf.tools.base import vocabularies
 
 LENGTHS = {"inputs": 32, "targets": 16}
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("vocabulary")
 @pytest.fixture(scope="module", name="other_model")
 def fixture_other_model(tmp_path_factory):
   path = tmp_path_factory.mktemp("other") / "spm.model"
-  path.write_bytes(train_vocabulary.train(
+  path.write_bytes(vocabularies.train(
       ["other words make another vocabulary"], 22, character_coverage=1.))
   return str(path)
 

@@ -19,7 +19,7 @@ from support.task_files import write
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import records
-from synthesizer_mtf.tools import train_vocabulary
+from synthesizer_mtf.tools.base import vocabularies
 import tensorflow.compat.v2 as tf
 
 pytestmark = pytest.mark.usefixtures("vocabulary")
@@ -364,7 +364,7 @@ def test_a_vocabulary_is_trained_on_the_same_rows(tmp_path):
   folder = write(tmp_path, {
       "a.parquet": of_rows(".parquet", [{"inputs": "one", "targets": "two"}]),
       "b.csv": of_rows(".csv", NLI)})[:-1]
-  found = train_vocabulary.read(
+  found = vocabularies.read(
       [folder + "a.parquet", folder + "b.csv"], "{premise}|{hypothesis}")
   assert list(found) == ["one", "two", "a, \"b\"\n\nc|ä", "d|{e}"]
   assert records.has_keys(folder + "b.csv", ["premise", "label"])

@@ -152,13 +152,6 @@ def test_flags_that_do_not_go_together_are_refused(flags, message, capsys):
   assert message in capsys.readouterr().err
 
 
-def test_a_folder_of_other_steps_is_refused(tmp_path):
-  (tmp_path / "table4").mkdir()
-  (tmp_path / "table4" / "settings.json").write_text('{"steps": 8}')
-  with pytest.raises(SystemExit, match="holds a run with .*: 8"):
-    reproduce.main(["--table=4", "--scale=laptop", f"--output_dir={tmp_path}"])
-
-
 def test_a_pattern_in_the_working_folder_names_files(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "a.tsv").write_text("one")
@@ -289,16 +282,6 @@ def test_speed_compares_rows_with_the_first(number, rows, lengths):
     assert (result["ratio"] == 1) == (name == "V")
   assert len({result["parameters"] for result in speed.values()}) == len(rows)
   assert sum(calls) == 3 * len(rows)
-
-
-def test_the_best_step_by_validation_is_evaluated_if_asked(tmp_path):
-  table = tables.TABLES[2]
-  run, = paper.runs(table, table.rows[:1], [1], tmp_path, settings_lib.Settings(
-      8, 8, "synth_wmt14_ende", best_by="bleu"))
-  train, evaluate = run.stages()
-  assert '--gin_param=train_and_eval.metric = "bleu"' in train.command
-  assert f"--model_dir={run.model_dir / 'best'}" in evaluate.command
-  assert "--gin_param=utils.run.eval_checkpoint_step = -1" in evaluate.command
 
 
 def test_a_training_that_patience_has_ended_is_complete_and_the_report_says_so(

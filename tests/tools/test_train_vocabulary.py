@@ -9,6 +9,7 @@ import sentencepiece
 from support.task_files import bind
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools import train_vocabulary
+from synthesizer_mtf.tools.base import vocabularies
 
 pytestmark = pytest.mark.usefixtures("clean_tasks")
 
@@ -67,7 +68,7 @@ def test_model_is_the_same_each_time(text, tmp_path):
 
 
 def test_every_model_type_has_t5s_ids(text, tmp_path):
-  for model_type in train_vocabulary.MODEL_TYPES:
+  for model_type in vocabularies.MODEL_TYPES:
     path = train(tmp_path, input=text, model_type=model_type, vocab_size=70,
                  character_coverage=0.98, output=tmp_path / model_type)
     model = loaded(path)
@@ -79,7 +80,7 @@ def test_text_of_long_lines_is_used_whole():
   """SentencePiece alone leaves out lines of more than 4192 bytes."""
   lines = [("x" * 99 + " ") * 60 + "rareword " * 9, "ü" * 5000]
   model = sentencepiece.SentencePieceProcessor(
-      model_proto=train_vocabulary.train(lines, 16, character_coverage=1.))
+      model_proto=vocabularies.train(lines, 16, character_coverage=1.))
   ids = model.encode("rareword ü")
   assert model.unk_id() not in ids
 
@@ -140,7 +141,7 @@ def test_error_while_reading_is_not_taken_for_the_end_of_the_text():
     yield "some words " * 50
     raise OSError("the disk is gone")
   with pytest.raises(OSError, match="the disk is gone"):
-    train_vocabulary.train(lines(), 10, character_coverage=1.)
+    vocabularies.train(lines(), 10, character_coverage=1.)
 
 
 def test_sample_of_lines_trains(text, tmp_path):

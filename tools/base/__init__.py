@@ -4,6 +4,7 @@
   attention_words.py attentions by their notation
   trained_model.py   the folder of a trained model, named by a flag
   layer_names.py     names of layers
+  vocabularies.py    trains vocabularies of SentencePiece
   folders.py         folders that are written as a whole or not at all
   checkpoint_writer.py  a checkpoint, variable by variable
   cuts.py            which tasks only cut their texts
