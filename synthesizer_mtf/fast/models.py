@@ -19,7 +19,7 @@ from synthesizer_mtf.fast import norms
 from synthesizer_mtf.fast import switch
 from synthesizer_mtf.fast import vocabulary
 from synthesizer_mtf.fast.decoding import decoder
-from synthesizer_mtf.t5 import answers
+from synthesizer_mtf.t5 import answer_recorder
 from synthesizer_mtf.t5 import stack as stacks
 
 
@@ -77,7 +77,7 @@ def synthesizer_decoding(fast: bool = True) -> bool:
 
 def as_gin_says(model: Any) -> Any:
   """A model with the parts that the switches in gin leave on."""
-  several = gin_files.bound(answers.PARAMETER, None) is not None
+  several = gin_files.bound(answer_recorder.PARAMETER, None) is not None
   return for_model(model, reads=synthesizer_vocabulary(),
                    decodes=synthesizer_decoding() or several,
                    layers=switch.covers_models())

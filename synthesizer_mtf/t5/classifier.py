@@ -20,7 +20,7 @@ from mesh_tensorflow.transformer import transformer
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention.inputs import masks
 from synthesizer_mtf.attention.inputs import splits
-from synthesizer_mtf.t5 import answers
+from synthesizer_mtf.t5 import answer_recorder
 import tensorflow.compat.v1 as tf
 
 
@@ -144,28 +144,31 @@ class EncoderClassifier(transformer.Bitransformer):
       variable_dtype: a mtf.VariableDType.
 
     Returns:
-      <int32>[batch, length=1]; within `answers.recording` the most probable classes,
-      <int32>[batch, answers, length=1].
+      <int32>[batch, length=1]; within `answer_recorder.recording` the most probable
+      classes, <int32>[batch, answers, length=1].
 
     Raises:
       ValueError: more answers are asked for than there are classes.
     """
     logits, _ = self._logits(
         inputs, False, tf.estimator.ModeKeys.PREDICT, variable_dtype, 1)
-    recorder = answers.recorder()
+    recorder = answer_recorder.current()
     if recorder is not None and not splits.is_on_tpu(inputs.mesh):
+      most = self._vocab_size - 1
+      recorder.check(
+          most, f"the targets have {most} classes; ask for at most {most}.")
       return recorder.record(self._best_classes(logits, recorder.number))
     best = mtf.cast(mtf.argmax(logits, self.output_vocab_dim), tf.int32)
     return mtf.reshape(best, best.shape + mtf.Dimension("length", 1))
 
   def _best_classes(self, logits, number):
     """The most probable classes of logits <float32>[batch, vocab], best first."""
-    answers.check_classes(number, self._vocab_size - 1)
     vocab = self.output_vocab_dim
     scores, ids = mtf.top_k(logits - mtf.reduce_logsumexp(logits, vocab), vocab,
                             mtf.Dimension("beam", number))
-    return answers.Answers(mtf.reshape(ids, ids.shape + mtf.Dimension("length", 1)),
-                           scores, mtf.ones_like(ids))
+    return answer_recorder.Answers(
+        mtf.reshape(ids, ids.shape + mtf.Dimension("length", 1)), scores,
+        mtf.ones_like(ids))
 
   def _shared_params(self, mesh, variable_dtype):
     """The encoder's embeddings, with T5's names for shared ones."""

@@ -7,7 +7,7 @@ import pytest
 from support import models
 from support.decoding import parse
 from support.decoding import recorded
-from synthesizer_mtf.t5 import answers
+from synthesizer_mtf.t5 import answer_recorder
 import tensorflow.compat.v1 as tf
 
 EOS = 1
@@ -84,6 +84,6 @@ def test_a_language_model_scores_what_it_adds_to_its_inputs():
 def test_more_answers_than_the_decoder_finds_are_an_error(how, message):
   parse("V", "num_layers = 1")
   m = models.Model()
-  with m.tf_graph.as_default(), answers.recording(3):
+  with m.tf_graph.as_default(), answer_recorder.recording(3):
     with pytest.raises(ValueError, match=message):
       m.model.decode(m.ids(INPUTS), max_decode_length=8, **how)

@@ -16,7 +16,7 @@ from support.classifiers import TARGETS
 from support.decoding import recorded
 from support.meshes import tpu_mesh
 from synthesizer_mtf import gin_files
-from synthesizer_mtf.t5 import answers
+from synthesizer_mtf.t5 import answer_recorder
 import tensorflow.compat.v1 as tf
 
 TABLE7 = ["transformer", "linformer", "fr", "fr+v"]
@@ -97,7 +97,7 @@ def test_answers_are_the_likeliest_classes_with_numpys_log_likelihoods(classes):
 
 def test_more_answers_than_classes_are_an_error():
   m = make(*NO_BLOCKS)
-  with m.tf_graph.as_default(), answers.recording(4), pytest.raises(
+  with m.tf_graph.as_default(), answer_recorder.recording(4), pytest.raises(
       ValueError, match="number` is 4, but the targets have 3 classes"):
     m.model.decode(m.ids(INPUTS))
 

@@ -4,7 +4,7 @@ import mesh_tensorflow as mtf
 import pytest
 from support import cases
 from support import models
-from synthesizer_mtf.t5 import answers
+from synthesizer_mtf.t5 import answer_recorder
 import tensorflow.compat.v1 as tf
 
 EOS = 1
@@ -32,16 +32,16 @@ def parse(attention, *bindings, files=()):
 
 
 def recorded(decode, number):
-  """The `answers.Answers` that a function decodes, as Mesh tensors."""
+  """The `Answers` that a function decodes, as Mesh tensors."""
   found = []
-  record = answers.Recorder.record
+  record = answer_recorder.Recorder.record
 
   def keep(self, each):
     found.append(each)
     return record(self, each)
 
-  with pytest.MonkeyPatch.context() as patch, answers.recording(number):
-    patch.setattr(answers.Recorder, "record", keep)
+  with pytest.MonkeyPatch.context() as patch, answer_recorder.recording(number):
+    patch.setattr(answer_recorder.Recorder, "record", keep)
     decode()
   return found.pop()
 

@@ -90,7 +90,24 @@ def write(cache: mtf.Tensor, new: mtf.Tensor, position: mtf.Tensor,
   Returns:
     a tensor with the shape and dtype of cache.
   """
-  return WriteOperation(cache, new, position, length).outputs[0]
+  is_compiled = splits.is_compiled(cache.mesh)
+  axis = cache.shape.dims.index(length)
+  order = [cache.shape.dims.index(d) for d in new.shape.dims[:axis]]
+
+  def of_slice(cache, new, position):  # The shape of the cache.
+    shape = cache.shape.as_list()
+    first = length.size * _permuted_rows(shape[:axis], order)
+    position = tf.reshape(tf.minimum(position, length.size - 1), [-1, 1])
+    rows = tf.reshape(cache, [first.size * length.size, -1])
+    index = tf.reshape(tf.reshape(first, [position.shape[0], -1]) + position, [-1])
+    values = tf.reshape(new, [first.size, -1])
+    written = (tf.tensor_scatter_nd_update(rows, index[:, None], values) if is_compiled
+               else tf.raw_ops.InplaceUpdate(x=rows, i=index, v=values))
+    return tf.reshape(written, shape)
+
+  return splits.slicewise(
+      of_slice, [cache, new, position], splittable_dims=(cache.shape - length).dims,
+      grad_function=0, name="write", remedy=splits.NAME_A_LAYOUT)
 
 
 def reorder_rows(tensor: mtf.Tensor, dims: list[mtf.Dimension]) -> mtf.Tensor:
@@ -122,67 +139,20 @@ def reorder(state: mtf.Tensor, parents: mtf.Tensor) -> mtf.Tensor:
   Returns:
     a writable tensor with the shape and dtype of state.
   """
-  return ReorderOperation(state, parents).outputs[0]
+  def of_slice(state, parents):  # The shape of the state.
+    batch, beam = parents.shape.as_list()
+    first = tf.range(0, batch * beam, beam)[:, None]
+    flat = tf.reshape(state, [batch * beam, -1])
+    return tf.reshape(
+        tf.gather(flat, tf.reshape(first + parents, [-1])), state.shape)
 
-
-class ReorderOperation(mtf.Operation):
-  """See `reorder`. All dimensions except `beam` can be split."""
-
-  def __init__(self, state: mtf.Tensor, parents: mtf.Tensor):
-    super().__init__([state, parents], name="reorder")
-    self._outputs = [mtf.Tensor(self, state.shape, state.dtype)]
-
-  def lower(self, lowering: mtf.Lowering) -> None:
-    _, parents = self.inputs
-    splits.require_whole(
-        lowering, self, parents.shape.dims[-1:], splits.NAME_A_LAYOUT)
-    lowering.set_tensor_lowering(
-        self.outputs[0], lowering.mesh_impl(self).slicewise(
-            _rows, *[lowering.tensors[x] for x in self.inputs]))
-
-
-def _rows(state, parents):
-  batch, beam = parents.shape.as_list()
-  first = tf.range(0, batch * beam, beam)[:, None]
-  flat = tf.reshape(state, [batch * beam, -1])
-  return tf.reshape(
-      tf.gather(flat, tf.reshape(first + parents, [-1])), state.shape)
+  return splits.slicewise(
+      of_slice, [state, parents], grad_function=0, name="reorder",
+      splittable_dims=(state.shape - parents.shape.dims[-1]).dims,
+      remedy=splits.NAME_A_LAYOUT)
 
 
 def _permuted_rows(sizes, order):
   """The indices of rows with leading dimensions of these sizes, in another order."""
   every = np.arange(np.prod(sizes, dtype=int)).reshape(sizes)
   return every.transpose(order).reshape(-1).astype(np.int32)
-
-
-class WriteOperation(mtf.Operation):
-  """See `write`. All dimensions except `length` can be split."""
-
-  def __init__(self, cache: mtf.Tensor, new: mtf.Tensor, position: mtf.Tensor,
-               length: mtf.Dimension):
-    super().__init__([cache, new, position], name="write")
-    self._axis = cache.shape.dims.index(length)
-    self._order = [cache.shape.dims.index(d) for d in new.shape.dims[:self._axis]]
-    self._outputs = [mtf.Tensor(self, cache.shape, cache.dtype)]
-
-  def lower(self, lowering: mtf.Lowering) -> None:
-    cache, *_ = self.inputs
-    splits.require_whole(
-        lowering, self, [cache.shape.dims[self._axis]], splits.NAME_A_LAYOUT)
-    lowering.set_tensor_lowering(
-        self.outputs[0], lowering.mesh_impl(self).slicewise(
-            self._write, *[lowering.tensors[x] for x in self.inputs]))
-
-  def _write(self, cache, new, position):
-    shape = cache.shape.as_list()
-    length = shape[self._axis]
-    first = length * _permuted_rows(shape[:self._axis], self._order)
-    position = tf.reshape(tf.minimum(position, length - 1), [-1, 1])
-    rows = tf.reshape(cache, [first.size * length, -1])
-    index = tf.reshape(tf.reshape(first, [position.shape[0], -1]) + position, [-1])
-    values = tf.reshape(new, [first.size, -1])
-    if splits.is_compiled(self.inputs[0].mesh):
-      written = tf.tensor_scatter_nd_update(rows, index[:, None], values)
-    else:
-      written = tf.raw_ops.InplaceUpdate(x=rows, i=index, v=values)
-    return tf.reshape(written, shape)

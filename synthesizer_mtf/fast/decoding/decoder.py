@@ -16,7 +16,7 @@ from synthesizer_mtf.fast.decoding import beam_search
 from synthesizer_mtf.fast.decoding import beams
 from synthesizer_mtf.fast.decoding import sampling
 from synthesizer_mtf.fast.decoding import steps
-from synthesizer_mtf.t5 import answers
+from synthesizer_mtf.t5 import answer_recorder
 import tensorflow.compat.v1 as tf
 
 
@@ -29,24 +29,24 @@ class Decoder(transformer.Unitransformer):
     stock = super().sample_autoregressive
     if not self._can_decode(partial_sequences):
       return stock(partial_sequences, **kwargs)
-    options, others = _split(
-        _bound(stock.__func__, kwargs), sampling.Options)
-    recorder = answers.recorder()
+    others = _bound(stock.__func__, kwargs)
+    options = sampling.Options(
+        **{name: others.pop(name) for name in sampling.Options._fields})
+    recorder = answer_recorder.current()
     if recorder is None:
-      return sampling.sample(
-          steps.Steps(self, partial_sequences, **others), options)
-    return recorder.record(self._samples(
-        recorder.number, partial_sequences, options, others))
-
-  def _samples(self, number, ids, options, others):
-    """Several samples of each row, as `answers.Answers`."""
-    answers.check_samples(number, options.temperature)
-    if number == 1:
-      return answers.alone(sampling.sample_with_scores(
-          steps.Steps(self, ids, **others), options))
-    ids = answers.with_samples(ids, number)
-    return answers.best_first(sampling.sample_with_scores(
-        steps.Steps(self, ids, **others), options))
+      return sampling.Sampling(
+          steps.Steps(self, partial_sequences, **others), options).ids()
+    if not options.temperature:
+      recorder.check(1, "greedy decoding finds one answer; bind "
+                     "`Bitransformer.decode.beam_size` to at least "
+                     f"{recorder.number}, or a temperature.")
+    several = recorder.number > 1
+    ids = partial_sequences
+    if several:
+      ids = sampling.with_samples(ids, recorder.number)
+    samples = sampling.Sampling(steps.Steps(self, ids, **others), options).answers()
+    return recorder.record(
+        sampling.best_first(samples) if several else sampling.alone(samples))
 
   def beam_search(self, inputs: mtf.Tensor, decode_length: mtf.Tensor,
                   **kwargs: Any) -> mtf.Tensor:
@@ -54,31 +54,26 @@ class Decoder(transformer.Unitransformer):
     stock = super().beam_search
     if is_stock(inputs) or not self.can_search(inputs.shape.dims[1:]):
       return stock(inputs, decode_length, **kwargs)
-    arguments = {**_defaults(stock), **kwargs}
-    alpha, bos_id = arguments.pop("alpha"), arguments.pop("bos_id")
-    recorder = answers.recorder()
+    others = {**_defaults(stock), **kwargs}
+    alpha, bos_id = others.pop("alpha"), others.pop("bos_id")
+    size, recorder = inputs.shape.dims[-2].size, answer_recorder.current()
+    bound, parts = _bound(mtf.beam_search.beam_search, {}), self._parts_of_vocabulary()
+    search = beam_search.Search(
+        steps.Steps(self, inputs, **others), decode_length, bos_id, beams.Options(
+            alpha, bound["eos_id"], bound["stop_early"],
+            parts and bound["num_prefilter"] or 2 * size, parts or 1,
+            recorder.number if recorder else 1))
     if recorder is not None:
-      answers.check_beams(recorder.number, inputs.shape.dims[-2].size)
-      return recorder.record(beam_search.search_for_answers(*self._of_search(
-          inputs, decode_length, alpha, bos_id, arguments, recorder.number)))
-    found, _ = self._search(inputs, decode_length, alpha, bos_id, arguments)
-    return mtf.gather(found, mtf.constant(inputs.mesh, 0, dtype=tf.int32),
+      recorder.check(size, f"beam search keeps {size} answers; raise the beam size to "
+                     "at least that many, or ask for fewer.")
+      return recorder.record(search.answers())
+    sequences, _ = self._search(search)
+    return mtf.gather(sequences, mtf.constant(inputs.mesh, 0, dtype=tf.int32),
                       inputs.shape.dims[-2])
 
-  def _search(self, *arguments):
-    """All beams, best first, and their scores."""
-    return beam_search.search(*self._of_search(*arguments))
-
-  def _of_search(self, ids, decode_length, alpha, bos_id, others, number=1):
-    """The arguments of the functions of `beam_search`."""
-    bound = _bound(mtf.beam_search.beam_search, {})
-    parts = self._parts_of_vocabulary()
-    options = beams.Options(
-        alpha, bound["eos_id"], bound["stop_early"],
-        parts and bound["num_prefilter"] or 2 * ids.shape.dims[-2].size, parts or 1,
-        number)
-    return (steps.Steps(self, ids, **others),
-            beam_search.Arguments(decode_length, bos_id, options))
+  def _search(self, search):
+    """All sequences, best first, and their scores."""
+    return search.sequences()
 
   def _parts_of_vocabulary(self):
     """The number of parts of the vocabulary on the mesh; None without a mesh."""
@@ -116,9 +111,3 @@ def _defaults(function):
 def _bound(function, kwargs):
   """The arguments with defaults of a gin configurable, by name."""
   return {**_defaults(function), **gin.get_bindings(function), **kwargs}
-
-
-def _split(arguments, options):
-  """An instance of `options`, and the remaining arguments."""
-  chosen = {name: arguments.pop(name) for name in options._fields}
-  return options(**chosen), arguments

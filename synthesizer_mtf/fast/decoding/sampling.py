@@ -1,4 +1,7 @@
-"""Greedy decoding and sampling, with the results of Mesh TensorFlow's loop."""
+"""Greedy decoding and sampling, with the results of Mesh TensorFlow's loop.
+
+Several answers to an input are samples, with their log-likelihoods.
+"""
 
 from typing import NamedTuple
 
@@ -9,7 +12,7 @@ from synthesizer_mtf.fast.decoding import caches
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import steps
 from synthesizer_mtf.fast.decoding import top_tokens
-from synthesizer_mtf.t5 import answers
+from synthesizer_mtf.t5.answer_recorder import Answers
 import tensorflow.compat.v1 as tf
 
 
@@ -25,71 +28,68 @@ class Options(NamedTuple):
   bos_id: int
 
 
-def sample(decoder: steps.Steps, options: Options) -> mtf.Tensor:
-  """Continues sequences by one token at a time.
-
-  Args:
-    decoder: the `Steps` of the model.
-    options: an `Options`.
-
-  Returns:
-    <int32>[batch, length]. Tokens after `stop_at_token` have no meaning.
-  """
-  ids, _ = _sample(decoder, options, scored=False)
-  return ids
+def with_samples(ids: mtf.Tensor, number: int) -> mtf.Tensor:
+  """Repeats ids <int32>[batch, length] for each sample: [batch, beam, length]."""
+  *batch, length = ids.shape.dims
+  return mtf.broadcast(ids, [*batch, mtf.Dimension("beam", number), length])
 
 
-def sample_with_scores(decoder: steps.Steps, options: Options) -> answers.Answers:
-  """Continues sequences as `sample` does, and returns them with their scores.
+def best_first(samples: Answers) -> Answers:
+  """Sorts samples <int32>[batch, beam, length] by their log-likelihoods."""
+  beam = samples.scores.shape.dims[-1]
 
-  Args:
-    decoder: the `Steps` of the model.
-    options: an `Options`.
+  def of_slice(x, scores):  # [batch, beam, ...], [batch, beam] -> like x
+    order = tf.argsort(scores, direction="DESCENDING", stable=True)
+    return tf.gather(x, order, batch_dims=1)
 
-  Returns:
-    ids <int32>[batch, length], scores <float32>[batch] and lengths <int32>[batch].
-  """
-  ids, scores = _sample(decoder, options, scored=True)
-  return answers.Answers(ids, *scores)
-
-
-def _sample(decoder, options, scored):
-  """The ids; the scores and lengths in a list, which is empty unless asked for."""
-  states = decoder.first_part()
-  if not options.has_partial_sequences:
-    states = [mtf.zeros_like(state) for state in states]
-  ids, scores = _Sampling(decoder, options, scored).run(states)
-  if options.has_partial_sequences and options.remove_partial_sequences:
-    ids = mtf.dynamic_shift(
-        ids, -decoder.initial_position, decoder.length, wrap=False)
-  return ids, scores
+  return Answers(*(splits.slicewise(
+      of_slice, [x, samples.scores], splittable_dims=(x.shape - beam).dims,
+      grad_function=0) for x in samples))
 
 
-class _Sampling:
-  """The loops of one call."""
+def alone(answer: Answers) -> Answers:
+  """Adds the dimension of the answers to one answer of each input."""
+  one = mtf.Dimension("beam", 1)
+  rank = answer.scores.shape.ndims
+  return Answers(*(mtf.reshape(x, [*x.shape.dims[:rank], one, *x.shape.dims[rank:]])
+                   for x in answer))
 
-  def __init__(self, decoder, options, scored):
-    self.decoder = decoder
-    self.scored = scored
-    self.options = options
-    ids = decoder.ids
+
+class Sampling:
+  """The loops that continue the ids of one call by one token at a time."""
+
+  def __init__(self, decoder: steps.Steps, options: Options):
+    self._decoder = decoder
+    self._options = options
     # Without a prefix all rows are at the same position.
-    self.start = (decoder.initial_position if options.has_partial_sequences
-                  else mtf.zeros(ids.mesh, [], tf.int32))
+    self._start = (decoder.initial_position if options.has_partial_sequences
+                   else mtf.zeros(decoder.ids.mesh, [], tf.int32))
 
-  def run(self, states):
-    """Generates ids, from the states of the first part; their scores and lengths."""
-    options, length = self.options, self.decoder.length
-    ids = self.decoder.ids
-    token = mtf.gather(ids, self.start - 1, length)
+  def ids(self) -> mtf.Tensor:
+    """<int32>[batch, length]. Tokens after `stop_at_token` have no meaning."""
+    return self._run([])[0]
+
+  def answers(self) -> Answers:
+    """The ids, with their scores <float32>[batch] and lengths <int32>[batch]."""
+    return Answers(*self._run([tf.float32, tf.int32]))
+
+  def _run(self, dtypes):
+    """The ids, followed by what starts as zeros of these dtypes: scores and lengths."""
+    decoder, options, start = self._decoder, self._options, self._start
+    states = decoder.first_part()
+    if not options.has_partial_sequences:
+      states = [mtf.zeros_like(state) for state in states]
+    token = mtf.gather(decoder.ids, start - 1, decoder.length)
     if options.bos_id:
-      token += options.bos_id * mtf.to_int32(mtf.equal(self.start, 0))
-    done = mtf.constant(ids.mesh, False, self.decoder.batch_dims, tf.bool)
-    none = [mtf.zeros(ids.mesh, self.decoder.batch_dims, dtype)
-            for dtype in (tf.float32, tf.int32) if self.scored]
+      token += options.bos_id * mtf.to_int32(mtf.equal(start, 0))
+    done = mtf.constant(start.mesh, False, decoder.batch_dims, tf.bool)
+    zeros = [mtf.zeros(start.mesh, decoder.batch_dims, dtype) for dtype in dtypes]
     _, ids, _, _, *scores = steps.in_blocks(
-        self._block, length, [self.start, ids, token, done, *none], states)
-    return ids, scores
+        self._block, decoder.length, [start, decoder.ids, token, done, *zeros], states)
+    if options.has_partial_sequences and options.remove_partial_sequences:
+      ids = mtf.dynamic_shift(
+          ids, -decoder.initial_position, decoder.length, wrap=False)
+    return [ids, *scores]
 
   def _block(self, block, carried, states):
     def go_on(position, ids, token, done, *others):
@@ -100,53 +100,71 @@ class _Sampling:
                              mtf.reduce_all(here))
 
     def body(position, ids, token, done, *others):
-      scores, states = others[:count], others[count:]
-      logits, states = self.decoder.step(position, token, states, block)
+      scores = list(others[:count])
+      logits, states = self._decoder.step(position, token, others[count:], block)
       token = self._choose(logits)
       if scores:
-        total, lengths = scores
-        scores = self._add(total, lengths, logits, token,
-                           mtf.logical_or(done, self._is_past_end(position)))
-      ids += token * mtf.one_hot(position, self.decoder.length, dtype=tf.int32)
-      if self.options.stop_at_token is not None:
+        scores = self._added(scores, logits, token,
+                             mtf.logical_or(done, self._is_past_end(position)))
+      ids += token * mtf.one_hot(position, self._decoder.length, dtype=tf.int32)
+      if self._options.stop_at_token is not None:
         done = mtf.logical_or(
-            done, mtf.equal(token, self.options.stop_at_token))
+            done, mtf.equal(token, self._options.stop_at_token))
       return [position + 1, ids, token, done, *scores, *states]
 
     count = len(carried) - 4
     return loops.while_loop(
         go_on, body, [*carried, *map(caches.own, states)])
 
-  def _add(self, total, lengths, logits, token, done):
-    """Adds a token to the scores and lengths of the rows that are not done."""
-    new = answers.log_probability(logits, token, splits.is_whole(
-        self.decoder.model, logits.shape.dims[-1]))
+  def _added(self, scores, logits, token, done):
+    """The scores and lengths, with a token of each row that is not done."""
+    total, lengths = scores
     alive = mtf.to_int32(mtf.logical_not(done))
-    return total + new * mtf.to_float(alive), lengths + alive
+    new = _log_probability(logits, token, self._is_whole(logits))
+    return [total + new * mtf.to_float(alive), lengths + alive]
+
+  def _is_whole(self, logits):
+    """Whether each processor holds the whole vocabulary."""
+    return splits.is_whole(self._decoder.model, logits.shape.dims[-1])
 
   def _is_past_end(self, position):
-    past = mtf.greater_equal(position, self.decoder.length.size)
-    if self.options.max_steps:
+    past = mtf.greater_equal(position, self._decoder.length.size)
+    if self._options.max_steps:
       past = mtf.logical_or(past, mtf.greater_equal(
-          position - self.start, self.options.max_steps))
+          position - self._start, self._options.max_steps))
     return past
 
   def _choose(self, logits):
     """Chooses tokens <int32>[batch] from logits <float>[batch, vocab]."""
-    options, vocab = self.options, logits.shape.dims[-1]
+    options, vocab = self._options, logits.shape.dims[-1]
     if options.never_end:
       logits += loops.once(lambda: mtf.one_hot(
           mtf.constant(logits.mesh, options.stop_at_token, dtype=tf.int32), vocab,
           on_value=-1e9, off_value=0.0, dtype=logits.dtype))
     if options.sampling_keep_top_k != -1:
-      if options.sampling_keep_top_k <= 0:
-        raise checks.Error(
-            "`sampling_keep_top_k` of `Unitransformer.sample_autoregressive` is "
-            f"{options.sampling_keep_top_k} but must be -1 or at least 1; change it.")
+      checks.require(
+          options.sampling_keep_top_k > 0,
+          "Unitransformer.sample_autoregressive.sampling_keep_top_k",
+          options.sampling_keep_top_k, "be -1 or at least 1")
       largest = mtf.nth_largest_element(
           logits, n=options.sampling_keep_top_k, reduced_dim=vocab)
       logits = mtf.where(mtf.less_equal(logits, largest),
                          mtf.ones_like(logits) * -1e6, logits)
-    if not options.temperature and splits.is_whole(self.decoder.model, vocab):
+    if not options.temperature and self._is_whole(logits):
       return top_tokens.argmax(logits, vocab)
     return mtf.sample_with_temperature(logits, vocab, options.temperature)
+
+
+def _log_probability(logits, token, is_whole):
+  """<float32>[...] of tokens <int32>[...], from logits <float>[..., vocab]."""
+  vocab = logits.shape.dims[-1]
+  logits = mtf.to_float(logits)
+  if not is_whole:
+    return mtf.gather(logits, token, vocab) - mtf.reduce_logsumexp(logits, vocab)
+
+  def of_slice(logits, token):  # [..., vocab], [...] -> [...]
+    return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=token, logits=logits)
+
+  return splits.slicewise(
+      of_slice, [logits, token], output_shape=token.shape, output_dtype=tf.float32,
+      splittable_dims=token.shape.dims, grad_function=0)

@@ -24,7 +24,7 @@ import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
-from synthesizer_mtf.t5 import answers
+from synthesizer_mtf.t5 import answer_recorder
 from synthesizer_mtf.trainer.data import vocabularies
 import tensorflow.compat.v1 as tf
 
@@ -67,7 +67,7 @@ def decode(estimator: tf.estimator.Estimator, vocabulary: Any,
 def asking(number: int | None) -> Iterator[None]:
   """Makes models decode so many answers within a `with` block; None changes nothing."""
   if number is not None:
-    checks.check_whole(answers.PARAMETER, number)
+    checks.check_whole(answer_recorder.PARAMETER, number)
   before = _ASKED.set(number)
   try:
     yield
@@ -82,7 +82,7 @@ def asked() -> int | None:
 
 def bound() -> int | None:
   """The number of answers that gin binds, or None."""
-  return gin_files.bound(answers.PARAMETER, None)
+  return gin_files.bound(answer_recorder.PARAMETER, None)
 
 
 @gin.config.register_finalize_hook
@@ -103,7 +103,7 @@ def warn_of_unused(mode: str) -> None:
   """Warns if gin asks for answers in a mode of `utils.run` that gives none."""
   if bound() is not None and mode not in _MODES:
     logging.warning("`%s` is %r, but counts in modes %s only, not in %r.",
-                    answers.PARAMETER, bound(), " and ".join(_MODES[:2]), mode)
+                    answer_recorder.PARAMETER, bound(), " and ".join(_MODES[:2]), mode)
 
 
 def with_answers(model_fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,15 +117,15 @@ def with_answers(model_fn: Callable[..., Any]) -> Callable[..., Any]:
     if mode != tf.estimator.ModeKeys.PREDICT or number is None:
       return model_fn(features, labels, mode, params, config)
     size = features.get("predict_batch_size")
-    with answers.recording(number) as found:
+    with answer_recorder.recording(number) as recorder:
       spec = model_fn(features, labels, mode, params, config)
-    if not found.tensors:
+    if not recorder.tensors:
       raise checks.Error(
-          f"`{answers.PARAMETER}` is {number}, but this model does not decode by our "
-          "own loops (ensembles, TPUs and meshes that split a layer do not), and "
-          "other loops give one text without a score; leave it out.")
+          f"`{answer_recorder.PARAMETER}` is {number}, but this model does not decode "
+          "by our own loops (ensembles, TPUs and meshes that split a layer do not), "
+          "and other loops give one text without a score; leave it out.")
     more = {name: tensor if size is None else tensor[:size]
-            for name, tensor in found.tensors.items()}
+            for name, tensor in recorder.tensors.items()}
     predictions = {**spec.predictions, **more}
     return spec._replace(predictions=predictions, export_outputs={
         tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
