@@ -38,8 +38,8 @@ from synthesizer_mtf.attention.logit_forms import Table
 from synthesizer_mtf.attention.notation import attention_layer
 from synthesizer_mtf.attention.notation import register
 from synthesizer_mtf.t5 import stack
+from synthesizer_mtf.t5.classifier import DualEncoderClassifier
 from synthesizer_mtf.t5.classifier import EncoderClassifier
-from synthesizer_mtf.t5.dual_classifier import DualEncoderClassifier
 from synthesizer_mtf.t5.stack import synthesizer_stack
 from synthesizer_mtf.trainer.checkpoints import warm_start
 from synthesizer_mtf.trainer.command import mtf_model

@@ -90,7 +90,6 @@ class FastAdafactor(optimize.AdafactorOptimizer):
     TensorFlow: with a learning rate, and with averaged instead of summed moments.
 
     Args:
-      var: the `mtf.Variable`.
       grad: <float>[dims...], its gradient.
       value: <float>[dims...], the variable as the model reads it.
       *slots: <float32> vr [dims except the largest], vc [dims except the second
@@ -233,7 +232,6 @@ def subtract_slice(variable: mtf.Variable, slice_var: tf.Variable,
   the gradients of the layer's inputs, which would then use the new value.
 
   Args:
-    variable: the variable.
     slice_var: <slice_dtype>[dims...], a slice of it.
     value: <float32>[dims...]
 

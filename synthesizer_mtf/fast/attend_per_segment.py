@@ -29,11 +29,8 @@ def attend_per_segment(inputs: cases.PackedSegments,
   """The mean of the values, weighted by the softmax of the logits.
 
   Args:
-    inputs: the inputs of the call.
-    inner: a list of `InnerProduct`.
     tables: a list of <float32> with any of the dimensions batch, heads and length,
       and with memory_length; they include the attention mask.
-    products: a list of `Products`.
     values: <float>[batch, heads, memory_length, d_kv]
     mask: an `AttentionMask`, for captured weights.
 
@@ -68,7 +65,6 @@ class AttendPerSegmentOperation(mtf.Operation):
 
     Args:
       terms: the inputs; the values come last.
-      inputs: the inputs of the call.
       captured: whether the weights are a second output: <float32>[batch, length,
         heads, memory_length] of whole rows, 0 for other segments and padding.
     """

@@ -9,6 +9,7 @@ vocabulary instead.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf.attention.inputs import splits
@@ -31,9 +32,9 @@ def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension
     logits: <float>[batch, length, vocabulary]
     ids: <int32>[batch, length]
     vocabulary: a dimension of the logits, which no layout splits.
-    on_value: a float, the target of an id.
-    off_value: a float, the target of all others, and of ids outside the vocabulary.
-    z_loss: a float.
+    on_value: the target of an id.
+    off_value: the target of all others, and of ids outside the vocabulary.
+    z_loss: the weight of log_z^2.
     factors: (), or [hidden, table] if the logits are their product:
       <float>[batch, length, d_model] and <float>[vocabulary, d_model].
 
@@ -41,51 +42,43 @@ def cross_entropy(logits: mtf.Tensor, ids: mtf.Tensor, vocabulary: mtf.Dimension
     <float>[batch, length] in the dtype of the logits.
   """
   logits = mtf.transpose(logits, ids.shape + vocabulary)
-  return CrossEntropyOperation(
-      logits, ids, factors, on_value, off_value, z_loss).outputs[0]
+  targets = _Targets(on_value, off_value, z_loss)
+  compute = targets.by_xla if splits.is_compiled(logits.mesh) else targets.in_place
+  # Only the gradient uses the second and the third output.
+  return splits.slicewise(
+      lambda logits, ids, *factors: compute(logits, ids), [logits, ids, *factors],
+      [ids.shape, logits.shape, ids.shape], [logits.dtype, tf.float32, tf.float32],
+      splittable_dims=[d for t in (ids, *factors) for d in t.shape.dims
+                       if d != vocabulary], grad_function=_gradient,
+      name="cross_entropy", remedy=splits.NAME_A_LAYOUT)[0]
 
 
-class CrossEntropyOperation(mtf.Operation):
-  """See `cross_entropy`. All dimensions except the vocabulary can be split."""
+def _gradient(operation, grad, *_):
+  logits, _, *factors = operation.inputs
+  _, errors, slope = operation.outputs
+  scale = mtf.cast(grad, tf.float32) * slope
 
-  def __init__(self, logits: mtf.Tensor, ids: mtf.Tensor, factors: Sequence[mtf.Tensor],
-               on_value: float, off_value: float, z_loss: float):
-    super().__init__([logits, ids, *factors], name="cross_entropy")
-    self._on, self._off, self._z_loss = on_value, off_value, z_loss
-    # Only the gradient uses the second and the third output.
-    self._outputs = [mtf.Tensor(self, ids.shape, logits.dtype),
-                     mtf.Tensor(self, logits.shape, tf.float32),
-                     mtf.Tensor(self, ids.shape, tf.float32)]
+  def scaled(x):
+    return mtf.cast(mtf.cast(x, tf.float32) * scale, logits.dtype)
 
-  def gradient(self, grad_ys: list[mtf.Tensor | None]) -> list[mtf.Tensor | None]:
-    logits, _, *factors = self.inputs
-    _, errors, slope = self.outputs
-    scale = mtf.cast(grad_ys[0], tf.float32) * slope
+  if not factors:
+    return [scaled(errors), None]
+  hidden, table = factors
+  errors = mtf.cast(errors, logits.dtype)
+  grad_hidden = mtf.einsum([errors, table], output_shape=hidden.shape)
+  # Two large products at the same time would take longer than one after the other.
+  errors = query_chunks.wait(errors, grad_hidden)
+  return [None, None, scaled(grad_hidden),
+          mtf.einsum([errors, scaled(hidden)], output_shape=table.shape)]
 
-    def scaled(x):
-      return mtf.cast(mtf.cast(x, tf.float32) * scale, logits.dtype)
 
-    if not factors:
-      return [scaled(errors), None]
-    hidden, table = factors
-    errors = mtf.cast(errors, logits.dtype)
-    grad_hidden = mtf.einsum([errors, table], output_shape=hidden.shape)
-    # Two large products at the same time would take longer than one after the other.
-    errors = query_chunks.wait(errors, grad_hidden)
-    return [None, None, scaled(grad_hidden),
-            mtf.einsum([errors, scaled(hidden)], output_shape=table.shape)]
+class _Targets(NamedTuple):
+  """The targets of an id and of all others, and the weight of log_z^2."""
+  on: float
+  off: float
+  z_loss: float
 
-  def lower(self, lowering: mtf.Lowering) -> None:
-    logits, *_ = self.inputs
-    splits.require_whole(
-        lowering, self, logits.shape.dims[-1:], splits.NAME_A_LAYOUT)
-    of_slice = self._by_xla if splits.is_compiled(logits.mesh) else self._of_slice
-    values = lowering.mesh_impl(self).slicewise(
-        of_slice, *[lowering.tensors[x] for x in self.inputs[:2]])
-    for output, value in zip(self.outputs, values):
-      lowering.set_tensor_lowering(output, value)
-
-  def _of_slice(self, logits, ids):
+  def in_place(self, logits, ids):
     """The loss; its gradient by the logits, divided by the slope; and the slope."""
     shape, size = ids.shape.as_list(), logits.shape.as_list()[-1]
     dtype = logits.dtype
@@ -100,36 +93,36 @@ class CrossEntropyOperation(mtf.Operation):
       softmax = tf.nn.softmax(logits)
     probability = tf.gather(softmax, ids, batch_dims=1)
     log_z = _log_z(logits, softmax, picked, probability)
-    more, loss, slope = self._loss_and_slope(logits, is_id, picked, log_z)
+    more, loss, slope = self.loss_and_slope(logits, is_id, picked, log_z)
     with tf.control_dependencies([log_z]):
       errors = softmax - tf.expand_dims(
-          self._off / slope, -1) if self._off else softmax
-      errors = _with_entries(errors, ids, probability - (more + self._off) / slope)
+          self.off / slope, -1) if self.off else softmax
+      errors = _with_entries(errors, ids, probability - (more + self.off) / slope)
     return (tf.reshape(tf.cast(loss, dtype), shape),
             tf.reshape(errors, shape + [size]), tf.reshape(slope, shape))
 
-  def _by_xla(self, logits, ids):
-    """As `_of_slice`, for XLA, which writes nothing in place and joins operations."""
+  def by_xla(self, logits, ids):
+    """As `in_place`, for XLA, which writes nothing in place and joins operations."""
     size, dtype = logits.shape.as_list()[-1], logits.dtype
     logits = tf.cast(logits, tf.float32)
     is_target = tf.equal(tf.range(size), tf.expand_dims(ids, -1))
     picked = tf.reduce_sum(tf.where_v2(is_target, logits, 0.), -1)
     log_z = tf.reduce_logsumexp(logits, -1)
-    _, loss, slope = self._loss_and_slope(
+    _, loss, slope = self.loss_and_slope(
         logits, (ids >= 0) & (ids < size), picked, log_z)
-    targets = self._off + tf.where_v2(is_target, self._on - self._off, 0.)
+    targets = self.off + tf.where_v2(is_target, self.on - self.off, 0.)
     errors = tf.exp(logits - tf.expand_dims(log_z, -1)) - (
         targets / tf.expand_dims(slope, -1))
     return tf.cast(loss, dtype), errors, slope
 
-  def _loss_and_slope(self, logits, is_id, picked, log_z):
+  def loss_and_slope(self, logits, is_id, picked, log_z):
     """The weight of the target beyond that of all ids, the loss, and its slope."""
-    more = tf.where_v2(is_id, self._on - self._off, 0.)
-    total = more + self._off * logits.shape.as_list()[-1]
-    loss = total * log_z - more * picked + self._z_loss * tf.square(log_z)
-    if self._off:
-      loss -= self._off * tf.reduce_sum(logits, -1)
-    slope = total + 2 * self._z_loss * log_z
+    more = tf.where_v2(is_id, self.on - self.off, 0.)
+    total = more + self.off * logits.shape.as_list()[-1]
+    loss = total * log_z - more * picked + self.z_loss * tf.square(log_z)
+    if self.off:
+      loss -= self.off * tf.reduce_sum(logits, -1)
+    slope = total + 2 * self.z_loss * log_z
     # It is a divisor.
     return more, loss, tf.where_v2(tf.equal(slope, 0), _LEAST_EXACT, slope)
 

@@ -47,9 +47,7 @@ class DenseReluDense(transformer_layers.DenseReluDense):
     """Calls the layer; on TPUs, and outside of training, calls the stock layer.
 
     Args:
-      context: a `transformer.Context`.
       x: <float>[batch, length, d_model]; `length` is absent in incremental mode.
-      losses: ignored.
 
     Returns:
       a tensor with the shape and dtype of x.

@@ -201,7 +201,6 @@ def _without_batch(products, tables, values, key_mask, query_dims):
   smallest float32.
 
   Args:
-    products: a list of `InnerProduct`.
     tables: a list of tensors with any of the dimensions heads, length and
       memory_length; they include the mask of pairs.
     values: <float>[batch, heads, memory_length, d_kv]

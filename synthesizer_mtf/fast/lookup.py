@@ -26,45 +26,26 @@ def lookup(table: mtf.Tensor, ids: mtf.Tensor, rows: mtf.Dimension) -> mtf.Tenso
   Returns:
     <float>[lead..., batch, length, d_model]; zeros for ids out of range.
   """
-  return LookupOperation(table, ids, rows).outputs[0]
+  lead = table.shape.dims.index(rows)
+
+  def read(table, ids):
+    is_row = _is_row(ids, rows.size)
+    entries = tf.gather(
+        table, tf.where_v2(is_row, ids, 0), axis=lead, batch_dims=lead)
+    return tf.where_v2(tf.expand_dims(is_row, -1), entries, tf.zeros([], entries.dtype))
+
+  def gradient(operation, grad):
+    table, ids = operation.inputs
+    return [LookupGradOperation(ids, grad, table, lead).outputs[0], None]
+
+  shape = ids.shape + table.shape.dims[lead + 1:]
+  return splits.slicewise(
+      read, [table, ids], output_shape=shape, splittable_dims=(shape - rows).dims,
+      grad_function=gradient, name="lookup", remedy=splits.NAME_A_LAYOUT)
 
 
 def _is_row(ids, rows):
   return (ids >= 0) & (ids < rows)
-
-
-class LookupOperation(mtf.Operation):
-  """See `lookup`. All dimensions except `rows` can be split.
-
-  Attributes:
-    rows: the dimension of the table's rows.
-  """
-
-  def __init__(self, table: mtf.Tensor, ids: mtf.Tensor, rows: mtf.Dimension):
-    super().__init__([table, ids], name="lookup")
-    self.rows = rows
-    self._lead = table.shape.dims.index(rows)
-    self._outputs = [mtf.Tensor(
-        self, ids.shape + table.shape.dims[self._lead + 1:], table.dtype)]
-
-  def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
-    table, ids = self.inputs
-    return [LookupGradOperation(
-        ids, grad_ys[0], table, self._lead).outputs[0], None]
-
-  def lower(self, lowering: mtf.Lowering) -> None:
-    splits.require_whole(lowering, self, [self.rows], splits.NAME_A_LAYOUT)
-
-    def read(table, ids):
-      is_row = _is_row(ids, self.rows.size)
-      found = tf.gather(table, tf.where_v2(is_row, ids, 0), axis=self._lead,
-                        batch_dims=self._lead)
-      return tf.where_v2(
-          tf.expand_dims(is_row, -1), found, tf.zeros([], found.dtype))
-
-    lowering.set_tensor_lowering(
-        self.outputs[0], lowering.mesh_impl(self).slicewise(
-            read, *[lowering.tensors[x] for x in self.inputs]))
 
 
 class RowGradients(mtf.Tensor):
@@ -94,7 +75,7 @@ class LookupGradOperation(mtf.Operation):
     Args:
       ids: <int32>[lead..., batch, length]
       grad: <float>[lead..., batch, length, d_model]
-      table: <float>[lead..., rows, d_model]; only its shape and dtype are used.
+      table: <float>[lead..., rows, d_model], whose shape and dtype are used.
       lead: the number of leading dimensions.
     """
     super().__init__([ids, grad], name="lookup_grad")

@@ -33,12 +33,10 @@ def pick(table: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor) -> mtf.Tensor
 
 def add_picked(grad: mtf.Tensor, rows: mtf.Tensor, columns: mtf.Tensor,
                lead: list[mtf.Dimension]) -> mtf.Tensor:
-  """The gradient of `pick` for its table.
+  """The gradient of `pick` for its table; rows and columns are those of `pick`.
 
   Args:
     grad: <float>[batch, heads, length, memory_length]
-    rows: as in `pick`.
-    columns: as in `pick`.
     lead: the table's dimensions before `length`.
 
   Returns:

@@ -49,8 +49,6 @@ class Operand:
 
     Args:
       laid_out: [tokens, heads, last], or without `batch` [heads, length, last].
-      layout: the order of the tokens.
-      group: one of its groups.
       length: <int32>[], the length of the group's longest segment.
     """
     if self.of_tokens:

@@ -134,7 +134,6 @@ class Layout(NamedTuple):
 
     Args:
       rows: [tokens of the batch, heads, channels]
-      group: one of `groups`.
 
     Returns:
       [heads, segments, positions, channels]

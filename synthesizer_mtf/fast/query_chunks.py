@@ -18,7 +18,7 @@ def by_query_chunks(
     make: a function (length, rows) that returns a tensor with `length`.
     rows: a list of tensors; those with `length` are cut.
     length: the dimension of the queries.
-    size: an integer, the number of queries in a chunk.
+    size: the number of queries in a chunk.
 
   Returns:
     the results of `make`, concatenated if there are several chunks.
@@ -39,10 +39,9 @@ def by_query_chunks(
 def wait(x: mtf.Tensor, after: mtf.Tensor | None,
          gradient: Callable[[mtf.Tensor], mtf.Tensor] = lambda grad: grad
          ) -> mtf.Tensor:
-  """Returns x, but only after another tensor has been computed.
+  """Returns a tensor x, but only after another one has been computed.
 
   Args:
-    x: a tensor.
     after: a tensor to wait for, or None.
     gradient: a function from the gradient of the result to the gradient of x.
   """

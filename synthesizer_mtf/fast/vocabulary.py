@@ -39,7 +39,6 @@ class TokenEmbedding(transformer.VocabEmbedding):
 
     Args:
       ids: <int32>[batch, length]; `length` is absent in incremental mode.
-      context: a `transformer.Context`.
 
     Returns:
       a tensor with the activations' dtype; zeros for ids outside the vocabulary.
@@ -62,7 +61,6 @@ class TokenEmbedding(transformer.VocabEmbedding):
 
     Args:
       hidden: <float>[batch, length, d_model]; `length` is absent in incremental mode.
-      context: a `transformer.Context`.
 
     Returns:
       a tensor with the dtype of hidden.

@@ -129,13 +129,12 @@ def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimens
                  one_hot: Sequence[mtf.Tensor] = ()) -> tuple[mtf.Tensor, mtf.Tensor]:
   """The mean of the values for weights whose rows do not sum to 1.
 
+  Other arguments are as in `WeightedMeanOperation`.
+
   Args:
     weights: <float>[batch, heads, length, memory_length]
     values: <float>[batch, heads, memory_length, d_kv]
     shape: [batch, heads, length, d_kv]
-    features: as in `WeightedMeanOperation`.
-    table: as in `WeightedMeanOperation`.
-    one_hot: as in `WeightedMeanOperation`.
 
   Returns:
     <float>[batch, heads, length, d_kv], 0 for rows whose weights are all 0; and the

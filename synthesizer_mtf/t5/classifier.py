@@ -1,10 +1,10 @@
-"""A text classifier with one stack: an encoder, a mean over it, and a softmax.
+"""Text classifiers with one stack: an encoder, a mean over it, and a softmax.
 
 T5's trainer builds it instead of an encoder-decoder if gin binds
 
   make_bitransformer.bitransformer_cls = @EncoderClassifier
 
-as `gin/classifier.gin` does. Its targets are one id, the class, from a vocabulary such
+as `gin/classifier.gin` does, or a `DualEncoderClassifier` of two texts. Its targets are one id, the class, from a vocabulary such
 as `tasks.labels.LabelVocabulary`. T5 also makes a decoder, which has no variables here:
 it only holds the size of that vocabulary and parameters of the loss. The classifier
 compares models that do not decode, such as Linformers in section 4.2 of the Synthesizer
@@ -69,8 +69,8 @@ class EncoderClassifier(transformer.Bitransformer):
     """Declares the parameters; T5's `make_bitransformer` passes the first two.
 
     Args:
-      encoder: a `transformer.Unitransformer`.
-      decoder: a `transformer.Unitransformer`, whose layers are never called.
+      encoder: the stack.
+      decoder: a `Unitransformer` whose layers are never called.
       pooling: "mean" of the tokens which are not padding (arXiv:1908.10084,
         section 3), or the "first" token, as in BERT.
       hidden_sizes: sizes of the layers between the pooled tokens and the softmax.
@@ -106,12 +106,11 @@ class EncoderClassifier(transformer.Bitransformer):
     Args:
       inputs: <int32>[batch, length], 0 for padding.
       targets: <int32>[batch, length=1], the class; 0 for no loss.
-      compute_loss: a boolean.
+      compute_loss: whether to return a loss.
       mode: a tf.estimator.ModeKeys, or "score".
-      variable_dtype: a mtf.VariableDType.
+      variable_dtype: the dtypes of variables and activations.
       encoder_sequence_id: must be None: nothing is packed.
-      num_microbatches: an integer, the number of microbatches of a step.
-      **of_decoder: ignored.
+      num_microbatches: the number of microbatches of a step.
 
     Returns:
       <float32>[batch, length=1, vocab], and a scalar or None.
@@ -141,7 +140,7 @@ class EncoderClassifier(transformer.Bitransformer):
 
     Args:
       inputs: <int32>[batch, length], 0 for padding.
-      variable_dtype: a mtf.VariableDType.
+      variable_dtype: the dtypes of variables and activations.
 
     Returns:
       <int32>[batch, length=1]; within `answer_recorder.recording` the most probable
@@ -225,6 +224,45 @@ class EncoderClassifier(transformer.Bitransformer):
         losses * mtf.cast(mtf.greater(targets, 0), tf.float32))
 
 
+@gin.configurable(module="synthesizer_mtf")
+class DualEncoderClassifier(EncoderClassifier):
+  """softmax(W f([x1, x2, x1 * x2, x1 - x2])) (arXiv:2011.04006, section 2.2.3).
+
+  x1 and x2 are the pooled texts, which one encoder reads separately, and f is the
+  layers of `hidden_sizes`. The first half of the inputs is one text, and the second half
+  is the other; each is padded at its end, as in `synth_lra_retrieval`. As in Long
+  Range Arena, the texts do not attend to each other. Long Range Arena's code has two
+  layers in f, and by default leaves out the product and the difference.
+
+  Variables: those of `EncoderClassifier`, but the first kernel of the head is
+  [parts=4, d_model, ...], or parts=2 without the product and the difference.
+  """
+
+  def __init__(self, encoder: transformer.Unitransformer,
+               decoder: transformer.Unitransformer, pooling: str = "mean",
+               hidden_sizes: Sequence[int] = (), interaction: bool = True):
+    """Declares the parameters; others are as in the base class.
+
+    Args:
+      interaction: whether the head also reads x1 * x2 and x1 - x2.
+
+    Raises:
+      ValueError: a parameter is out of range.
+    """
+    super().__init__(encoder, decoder, pooling=pooling, hidden_sizes=hidden_sizes)
+    checks.check_boolean("DualEncoderClassifier.interaction", interaction)
+    self.interaction = interaction
+
+  def _pooled(self, inputs, *args):
+    """<float>[batch, parts, d_model], and the losses of the encoder's layers."""
+    (x1, loss1), (x2, loss2) = (
+        super(DualEncoderClassifier, self)._pooled(text, *args)
+        for text in _halves(inputs))
+    parts = [x1, x2, x1 * x2, x1 - x2] if self.interaction else [x1, x2]
+    loss = None if loss1 is None else loss1 + loss2
+    return mtf.stack(parts, "parts", axis=len(x1.shape) - 1), loss
+
+
 def _dense(x, batch, size, variable_dtype, name):
   """<float>[batch, size], of x <float>[batch, ...]."""
   return mtf.layers.dense(
@@ -240,3 +278,15 @@ def _check_one_class(inputs, targets):
     raise checks.Error(
         f"`{name}` gives the targets {length} ids, but for EncoderClassifier they are "
         f"one class; write `{name} = {lengths}`.")
+
+
+def _halves(inputs):
+  """Splits <int32>[batch, length] into two <int32>[batch, length / 2]."""
+  length = inputs.shape.dims[-1]
+  if length.size % 2:
+    raise checks.Error(
+        f"`{checks.called('utils.run.sequence_length')}` gives the inputs "
+        f"{length.size} ids, but DualEncoderClassifier reads two texts of the same "
+        "length; make it even.")
+  half = length.size // 2
+  return [mtf.slice(inputs, begin, half, length.name) for begin in (0, half)]

@@ -109,7 +109,6 @@ def make(choice: Any, old: transformer.TransformerLayer, given: dict[str, Any],
 
   Args:
     choice: a notation, or a layer class.
-    old: the layer that is replaced.
     given: the arguments that `make_layer_stack.layers` gives to `old`.
     scope: gin's scope.
 
@@ -143,7 +142,6 @@ def log(name: str, layers: Iterable[transformer.TransformerLayer],
 
   Args:
     name: the gin name of the choice.
-    layers: the layers of the stack, before any is replaced.
     replaced: tuples of a layer, the choice for it, and the layer that replaces it.
   """
   for cls in unknown(layers):

@@ -47,7 +47,7 @@ def synthesizer_stack(
   `fast/models.py` computes them faster once the model is built.
 
   Args:
-    layers: a list of `transformer.TransformerLayer`, the layers of all blocks.
+    layers: the layers of all blocks.
     attention: a notation such as "R+V", or a layer class; or a list of these
       with one entry for each block. None leaves the layers as they are.
     layer_stack_cls: a class, e.g. LayerStack or ReversibleLayerStack.

@@ -36,8 +36,6 @@ class Options(NamedTuple):
   """How to search; arguments of `beam_search.beam_search`.
 
   Attributes:
-    alpha: a float.
-    eos_id: an integer.
     stop_early: whether to stop once the best beam is certain, before the last step.
     candidates: the number of best tokens to take for each beam, from each part of the
       vocabulary.
@@ -57,8 +55,6 @@ def grow(options: Options, beams: Beams, logits: tf.Tensor, position: tf.Tensor,
   """Adds a token to each beam.
 
   Args:
-    options: an `Options`.
-    beams: the `Beams` so far.
     logits: <float32>[batch, beam, vocab]
     position: <int32>[], the position of the new tokens.
     longest: <int32>[], the length of the longest sequence.
@@ -107,7 +103,6 @@ def best(options: Options, beams: Beams,
 
   Args:
     options: an `Options`, whose `answers` are at most the beams.
-    beams: the `Beams` at the end of the search.
     longest: <int32>[], the length of the longest sequence.
 
   Returns:

@@ -17,7 +17,6 @@ class Steps:
   """Calls a decoder as `Unitransformer.sample_autoregressive` does.
 
   Attributes:
-    model: the `Unitransformer`.
     batch_dims: the batch dimensions of the ids, such as [batch] or [batch, beam].
     length: the dimension of the ids along which they are decoded.
   """
@@ -27,7 +26,6 @@ class Steps:
     """Declares the common arguments of all calls.
 
     Args:
-      model: an autoregressive `Unitransformer`.
       ids: <int32>[batch, length], the sequences to continue, with 0 for tokens to
         generate.
       **encoded: arguments of `transformer.Context`: `variable_dtype`,
@@ -69,7 +67,6 @@ class Steps:
       token: <int32>[batch], the tokens at the positions before these.
       states: the layers' states; the step writes to them.
       length: the dimension of the states' positions.
-      ancestors: as in `StepContext`.
 
     Returns:
       the logits <float>[batch, vocab], and the new states.

@@ -20,7 +20,6 @@ def top_k(x: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
 
   Args:
     x: <float>[rows, vocab]
-    k: an integer.
 
   Returns:
     <float>[rows, k], the greatest values, and <int32>[rows, k], their indices.
@@ -41,7 +40,6 @@ def top_k_of_pieces(
   Args:
     pieces: <float>[rows, pieces, piece_length]
     best: <float>[rows, pieces], the greatest score of each piece.
-    k: an integer.
     scores: makes the scores of values <float>[rows, k, piece_length] from them and the
       indices of their pieces <int32>[rows, k]; None if the values are the scores.
 

@@ -19,8 +19,7 @@ _OTHERS = {
     "tpu_mesh_shape", "SimdMeshImpl", "rewrite_stack_variables"}
 _OBJECTIVE = "t5.data.preprocessors.unsupervised"
 # The code of this package that gin calls; other parameters of ours are read without.
-_OURS = ("synthesizer_mtf.attention.", "synthesizer_mtf.t5.classifier",
-         "synthesizer_mtf.t5.dual_classifier")
+_OURS = "synthesizer_mtf.attention.", "synthesizer_mtf.t5.classifier"
 
 
 def warn() -> None:
