@@ -97,7 +97,7 @@ class AttendPerSegmentOperation(mtf.Operation):
     splits.require_whole(lowering, self, self._whole)
     shapes = [mesh_impl.slice_shape(output.shape) for output in self.outputs]
 
-    def of_slice(*slices):  # The outputs, and what the gradient needs.
+    def compute(*slices):  # The outputs, and what the gradient needs.
       layout, tensors = self.split(slices)
       groups = [_Block(self, layout, group, tensors) for group in layout.groups]
       parts = [[block.mean() for block in groups]]
@@ -107,7 +107,7 @@ class AttendPerSegmentOperation(mtf.Operation):
                 for part, shape, output in zip(parts, shapes, self.outputs)]
       return (*joined, *(t for block in groups for t in block.saved))
 
-    results = mesh_impl.slicewise(of_slice, *self.slices(lowering))
+    results = mesh_impl.slicewise(compute, *self.slices(lowering))
     self.saved = results[len(shapes):]
     for output, result in zip(self.outputs, results):
       lowering.set_tensor_lowering(output, result)
@@ -235,24 +235,24 @@ class _Block:
       # Nothing reads `grad_values` beyond the end of a segment.
       grad_values = _without_batch(tf.transpose(weights, [0, 1, 3, 2]), grad)
     grad_logits = weights * centered
-    return {operands.Values: [grad_values], **self._of_features(grad_logits),
+    return {operands.Values: [grad_values], **self._feature_gradients(grad_logits),
             operands.Factor: [grad for pair in self._pairs(operands.Factor)
-                              for grad in _of_columns(grad_logits, *pair)],
+                              for grad in _column_gradients(grad_logits, *pair)],
             operands.Table: [_like(grad_logits, term)
                              for term in self.terms[operands.Table]]}
 
-  def _of_features(self, grad_logits):
+  def _feature_gradients(self, grad_logits):
     if not self.terms[operands.Query]:
       return {}
     query, key = self._features()
-    found = {operands.Query: tf.matmul(grad_logits, key),
-             operands.Key: tf.matmul(grad_logits, query, transpose_a=True)}
-    for kind, grads in found.items():
+    gradients = {operands.Query: tf.matmul(grad_logits, key),
+                 operands.Key: tf.matmul(grad_logits, query, transpose_a=True)}
+    for kind, grads in gradients.items():
       sizes = [t.block.shape.as_list()[-1] for t in self.terms[kind]]
       parts = tf.split(grads, sizes + [1] * self.has_batch, axis=-1)
-      found[kind] = [_like(part, term)
-                     for part, term in zip(parts, self.terms[kind])]
-    return found
+      gradients[kind] = [_like(part, term)
+                         for part, term in zip(parts, self.terms[kind])]
+    return gradients
 
 
 def _columns(repeated, tiled):
@@ -276,7 +276,7 @@ def _repetitions(repeated, tiled):
   return tf.gather(repeated, tf.range(rows) % a, axis=-1)
 
 
-def _of_columns(grad, repeated, tiled):
+def _column_gradients(grad, repeated, tiled):
   """The gradients of both operands of `_columns`, given the gradient of its result."""
   a, b = repeated.shape.as_list()[-1], tiled.shape.as_list()[-1]
   rows = _repetitions(repeated, tiled)
@@ -335,35 +335,35 @@ class AttendPerSegmentGradOperation(mtf.Operation):
     forward, mesh_impl = self._forward, lowering.mesh_impl(self)
     saved = len(forward.saved)
 
-    def of_slice(grad, *slices):  # <float>[batch, length, ...] -> the gradients
-      return self._of_slice(grad, slices[:saved], slices[saved:], [
+    def compute(grad, *slices):  # <float>[batch, length, ...] -> the gradients
+      return self._gradients(grad, slices[:saved], slices[saved:], [
           mesh_impl.slice_shape(t.shape) for t in self.outputs])
 
     grads = mesh_impl.slicewise(
-        of_slice, lowering.tensors[self.inputs[-1]], *forward.saved,
+        compute, lowering.tensors[self.inputs[-1]], *forward.saved,
         *forward.slices(lowering))
     for output, grad, operand in zip(self.outputs, grads, forward.learned):
       lowering.set_tensor_lowering(
           output, grad if operand.of_tokens else splits.add_parts(
               lowering, self, forward.batch_dims, grad, output))
 
-  def _of_slice(self, grad, saved, slices, shapes):
+  def _gradients(self, grad, saved, slices, shapes):
     forward = self._forward
     layout, tensors = forward.split(slices)
     grad = tf.reshape(tf.cast(grad, tf.float32), [-1] + grad.shape.as_list()[-2:])
     size = len(saved) // len(layout.groups)
-    found = []
+    by_group = []
     for i, group in enumerate(layout.groups):
       block = _Block(forward, layout, group, tensors,
                      list(saved[i * size:(i + 1) * size]))
       grads = block.gradients(grad)
-      found.append([grads[type(operand)].pop(0) for operand in forward.learned])
+      by_group.append([grads[type(operand)].pop(0) for operand in forward.learned])
     return tuple(
         tf.cast(tf.reshape(
             operand.join(layout, parts, shape) if operand.of_tokens else
             _add_corners(parts, shape), shape), output.dtype)
         for parts, operand, output, shape in zip(
-            zip(*found), forward.learned, self.outputs, shapes))
+            zip(*by_group), forward.learned, self.outputs, shapes))
 
 
 def _add_corners(parts, shape):

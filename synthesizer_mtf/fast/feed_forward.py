@@ -92,7 +92,7 @@ def _dropped_relu(x, keep_mask):
   optional = [] if keep_mask is None else [keep_mask]
   missing = [i for i, d in enumerate(dims) for t in optional if d not in t.shape.dims]
 
-  def of_slice(x, keep_mask=None):  # The shape of x.
+  def compute(x, keep_mask=None):  # The shape of x.
     for axis in missing:
       keep_mask = tf.expand_dims(keep_mask, axis)
     if not mixed_precision.is_marked():
@@ -101,5 +101,5 @@ def _dropped_relu(x, keep_mask):
     kept = x if keep_mask is None else mixed_precision.multiply(x, keep_mask)
     return tf.raw_ops.ReluGrad(gradients=kept, features=x)
 
-  return mtf.slicewise(of_slice, [x, *optional], splittable_dims=dims,
+  return mtf.slicewise(compute, [x, *optional], splittable_dims=dims,
                        grad_function=dense.relu_gradient, name="dropped_relu")

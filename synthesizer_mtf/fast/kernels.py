@@ -44,16 +44,16 @@ def attach() -> None:
   Each kernel has the arguments and the result of `attention.attend.attend`.
   """
   for case, kernel in (
-      (cases.Rows, _of_rows), (cases.RowsOnTpu, _of_rows),
-      (cases.RowsCompiled, _of_rows),
-      (cases.FirstPartOfBeams, _of_rows), (cases.MaskedRows, _of_rows),
-      (cases.PackedRowsOnTpu, _on_tpu), (cases.PackedSegments, _of_segments),
-      (cases.StepOfMesh, _of_one_query), (cases.DecodingStepInPlace, _of_one_query),
-      (cases.DecodingStepOfBeams, _of_beams)):
+      (cases.Rows, _rows), (cases.RowsOnTpu, _rows),
+      (cases.RowsCompiled, _rows),
+      (cases.FirstPartOfBeams, _rows), (cases.MaskedRows, _rows),
+      (cases.PackedRowsOnTpu, _by_position), (cases.PackedSegments, _segments),
+      (cases.StepOfMesh, _one_query), (cases.DecodingStepInPlace, _one_query),
+      (cases.DecodingStepOfBeams, _beams)):
     attend.attach(case, kernel)
 
 
-def _of_rows(inputs, logits, values, mask):
+def _rows(inputs, logits, values, mask):
   products, tables = _products_and_tables(inputs, logits, mask)
   if any(map(inputs.has_batch, sum(map(list, products), tables))):
     mean, chunks = _with_batch(inputs, products, tables, values, mask.keys, bool(
@@ -66,7 +66,7 @@ def _of_rows(inputs, logits, values, mask):
   return mean
 
 
-def _on_tpu(inputs, logits, values, mask):
+def _by_position(inputs, logits, values, mask):
   """Attention in packed rows on TPUs, for logits that depend on no token.
 
   Such logits depend only on the positions of query and key in their segment. So the
@@ -79,7 +79,7 @@ def _on_tpu(inputs, logits, values, mask):
   positions = _select(logits, logit_forms.ByPosition)
   terms = [term.values for term in _select(logits, logit_forms.Table) + positions]
   if len(terms) < len(logits) or any(map(inputs.has_batch, terms)):
-    return _of_rows(inputs, logits, values, mask)
+    return _rows(inputs, logits, values, mask)
   table = _sum(terms)
   ensemble = [d for d in inputs.batch_dims if d in table.shape.dims]
   weights = mtf.cast(weighted_mean.exponential(mtf.broadcast(
@@ -97,7 +97,7 @@ def _on_tpu(inputs, logits, values, mask):
   return mean
 
 
-def _of_segments(inputs, logits, values, mask):
+def _segments(inputs, logits, values, mask):
   products, tables = _products_and_tables(inputs, logits, mask)
   shared = [t for t in tables if not inputs.has_batch(t)]
   return attend_per_segment.attend_per_segment(
@@ -106,7 +106,7 @@ def _of_segments(inputs, logits, values, mask):
       _select(logits, logit_forms.Products), values, mask)
 
 
-def _of_one_query(inputs, logits, values, mask):
+def _one_query(inputs, logits, values, mask):
   """Attention while decoding: <float>[batch, heads, d_kv].
 
   The queries and tables have no `length`, so they get one of size 1. Without it Mesh
@@ -134,7 +134,7 @@ def _of_one_query(inputs, logits, values, mask):
   return mtf.reshape(mean / mtf.cast(total, values.dtype), dims)
 
 
-def _of_beams(inputs, logits, values, mask):
+def _beams(inputs, logits, values, mask):
   """Attention of beam search: <float>[batch, beam, heads, d_kv].
 
   The queries of all beams multiply with the keys and values of all beams, which are

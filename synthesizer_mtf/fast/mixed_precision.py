@@ -149,7 +149,8 @@ def warn_of_lost_activations(bound: Iterable[Any] = ()) -> None:
   """
   parsed = gin_files.parsed()
   given = gin_files.own(parsed.given if parsed else gin_files.given_in_command())
-  asked = [str(each.value) for _, each in given if each.arg_name == "activation_dtype"]
+  asked = [str(binding.value) for _, binding in given
+           if binding.arg_name == "activation_dtype"]
   asked += map(str, bound)
   if asked[-1:] == ["bfloat16"] and products() == "float32" and (
       utils.get_variable_dtype().activation_dtype == tf.float32):

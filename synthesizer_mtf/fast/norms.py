@@ -65,16 +65,16 @@ def for_list(sublayers: list[Sublayer] | None) -> list[Sublayer] | None:
   """
   if sublayers is None:
     return None
-  found: list[Sublayer] = []
+  fast: list[Sublayer] = []
   for sublayer in sublayers:
-    last = found[-1] if found else None
+    last = fast[-1] if fast else None
     if any(sublayer is norm for norm in _NORMS):
       sublayer = Norm(sublayer)
     elif sublayer is _CALL_LAYER and isinstance(last, Norm):
-      found.pop()
+      fast.pop()
       sublayer = NormAndCall(last)
-    found.append(sublayer)
-  return found
+    fast.append(sublayer)
+  return fast
 
 
 def fast_norms(stack: transformer.TransformerLayer) -> list[Sublayer]:

@@ -139,10 +139,10 @@ class Layout(NamedTuple):
       [heads, segments, positions, channels]
     """
     _, heads, channels = rows.shape.as_list()
-    found = tf.gather(tf.reshape(rows, [-1, heads * channels]), group.indices)
-    found = tf.reshape(found, tf.concat(
+    tokens = tf.gather(tf.reshape(rows, [-1, heads * channels]), group.indices)
+    tokens = tf.reshape(tokens, tf.concat(
         [tf.shape(group.indices), [heads, channels]], 0))
-    return tf.transpose(found, [2, 0, 1, 3])
+    return tf.transpose(tokens, [2, 0, 1, 3])
 
   def join(self, parts: list[tf.Tensor]) -> tf.Tensor:
     """The inverse of `unjoin`: rows of all tokens, 0 for padding.

@@ -89,12 +89,12 @@ class SumOfExamplesOperation(mtf.Operation):
     total, = self.outputs
     examples = x.shape.dims[:-total.shape.ndims]
 
-    def of_slice(x):  # [examples..., rest...] -> [rest...]
+    def compute(x):  # [examples..., rest...] -> [rest...]
       shape = x.shape.as_list()
       rows = tf.reshape(x, [math.prod(shape[:len(examples)]), -1])
       return tf.reshape(mixed_precision.sum_of_rows(rows), shape[len(examples):])
 
-    laid_out = lowering.mesh_impl(self).slicewise(of_slice, lowering.tensors[x])
+    laid_out = lowering.mesh_impl(self).slicewise(compute, lowering.tensors[x])
     lowering.set_tensor_lowering(total, splits.add_parts(
         lowering, self, examples, laid_out, total))
 
@@ -117,11 +117,11 @@ def exponential(logits: mtf.Tensor) -> mtf.Tensor:
   Returns:
     a tensor with the shape and dtype of logits.
   """
-  def of_slice(x):  # [..., memory_length] -> the same
+  def compute(x):  # [..., memory_length] -> the same
     return tf.exp(x - tf.reduce_max(x, -1, keepdims=True))
 
   return splits.slicewise(
-      of_slice, [logits], splittable_dims=logits.shape.dims[:-1], grad_function=0)
+      compute, [logits], splittable_dims=logits.shape.dims[:-1], grad_function=0)
 
 
 def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimension],

@@ -4,11 +4,11 @@ T5's trainer builds it instead of an encoder-decoder if gin binds
 
   make_bitransformer.bitransformer_cls = @EncoderClassifier
 
-as `gin/classifier.gin` does, or a `DualEncoderClassifier` of two texts. Its targets are one id, the class, from a vocabulary such
-as `tasks.labels.LabelVocabulary`. T5 also makes a decoder, which has no variables here:
-it only holds the size of that vocabulary and parameters of the loss. The classifier
-compares models that do not decode, such as Linformers in section 4.2 of the Synthesizer
-paper.
+as `gin/classifier.gin` does, or a `DualEncoderClassifier` of two texts. Its targets are
+one id, the class, from a vocabulary such as `tasks.labels.LabelVocabulary`. T5 also
+makes a decoder, which has no variables here: it only holds the size of that vocabulary
+and parameters of the loss. The classifiers compare models that do not decode, such as
+Linformers in section 4.2 of the Synthesizer paper.
 """
 
 from collections.abc import Sequence
@@ -228,11 +228,10 @@ class EncoderClassifier(transformer.Bitransformer):
 class DualEncoderClassifier(EncoderClassifier):
   """softmax(W f([x1, x2, x1 * x2, x1 - x2])) (arXiv:2011.04006, section 2.2.3).
 
-  x1 and x2 are the pooled texts, which one encoder reads separately, and f is the
-  layers of `hidden_sizes`. The first half of the inputs is one text, and the second half
-  is the other; each is padded at its end, as in `synth_lra_retrieval`. As in Long
-  Range Arena, the texts do not attend to each other. Long Range Arena's code has two
-  layers in f, and by default leaves out the product and the difference.
+  x1 and x2 are the pooled texts, which one encoder reads separately: the halves of the
+  inputs, each padded at its end, as in `synth_lra_retrieval`. f is the layers of
+  `hidden_sizes`. Long Range Arena's code has two layers in f, and by default leaves out
+  the product and the difference.
 
   Variables: those of `EncoderClassifier`, but the first kernel of the head is
   [parts=4, d_model, ...], or parts=2 without the product and the difference.

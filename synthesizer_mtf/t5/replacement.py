@@ -91,16 +91,16 @@ def arguments(layers: Sequence[transformer.TransformerLayer],
     ValueError: the layers are not a multiple of such blocks, so that the arguments
       of a layer are unknown.
   """
-  found = [dict(next((part for part in reversed(entry) if isinstance(part, dict)), {}))
+  given = [dict(next((part for part in reversed(entry) if isinstance(part, dict)), {}))
            if isinstance(entry, (list, tuple)) else {} for entry in block or ()]
-  if not any(found):
+  if not any(given):
     return [{}] * len(layers)
-  if len(layers) % len(found):
+  if len(layers) % len(given):
     raise checks.Error(
-        f"`make_layer_stack.layers` has {len(found)} entries, of which some have "
+        f"`make_layer_stack.layers` has {len(given)} entries, of which some have "
         f"arguments, but the stack has {len(layers)} layers; give "
         "`synthesizer_stack` the entries of one block, as `block`.")
-  return found * (len(layers) // len(found))
+  return given * (len(layers) // len(given))
 
 
 def make(choice: Any, old: transformer.TransformerLayer, given: dict[str, Any],
@@ -169,8 +169,8 @@ def _lost(old, new):
     if value not in without:
       yield f"`SelfAttention.{option}` is {value!r}, which {place} does not have."
   for size, macro in _MACROS.items():
-    theirs, ours = (getattr(each, size, None)
-                    for each in (old, getattr(new, "heads", None)))
+    theirs, ours = (getattr(owner, size, None)
+                    for owner in (old, getattr(new, "heads", None)))
     if theirs != ours and ours is not None and (
         ours == (heads.or_macro(None, macro) or 0)):
       yield (f"`SelfAttention.{size}` is {theirs!r}, but {place} has {ours!r}, from "

@@ -96,17 +96,15 @@ def _replaced(layers, attention, block):
     block = gin.get_bindings(_MAKE_LAYER_STACK).get("layers")
   arguments = replacement.arguments(layers, block)
   choices = _per_block(name, attention, len(indices))
-  replaced = []
+  replaced, old_layers = [], list(layers)
   for number, (index, choice) in enumerate(zip(indices, choices)):
     old = layers[index]
-    new = replacement.make(choice, old, arguments[index], scope)
+    new = layers[index] = replacement.make(choice, old, arguments[index], scope)
     if isinstance(new, convolutions.Convolution):
       new.choose_block(number, len(indices))
     new.set_name(old.name)
     replaced.append((old, choice, new))
-  replacement.log(name, layers, replaced)
-  for index, (_, _, new) in zip(indices, replaced):
-    layers[index] = new
+  replacement.log(name, old_layers, replaced)
   return layers
 
 
@@ -139,19 +137,16 @@ def bind_stack(config: dict) -> dict | None:
 
 def _check_no_other_stack(config):
   for (scope, selector), values in config.items():
-    if selector == _MAKE_LAYER_STACK:
-      other = values.get("layer_stack_cls")
-      if other is not None and not _is_ours(other):
-        raise checks.Error(
-            f"`{scope + '/' if scope else ''}make_layer_stack.layer_stack_cls` "
-            f"is {other!r}, so that `synthesizer_stack.attention` would not be "
-            f"used; bind `synthesizer_stack.layer_stack_cls = {other!r}` instead.")
-
-
-def _is_ours(other):
-  if isinstance(other, gin.config.ConfigurableReference):
-    return other.configurable.selector == SELECTOR
-  return other is synthesizer_stack
+    other = values.get("layer_stack_cls") if selector == _MAKE_LAYER_STACK else None
+    if isinstance(other, gin.config.ConfigurableReference):
+      is_ours = other.configurable.selector == SELECTOR
+    else:
+      is_ours = other in (None, synthesizer_stack)
+    if not is_ours:
+      raise checks.Error(
+          f"`{scope + '/' if scope else ''}make_layer_stack.layer_stack_cls` "
+          f"is {other!r}, so that `synthesizer_stack.attention` would not be "
+          f"used; bind `synthesizer_stack.layer_stack_cls = {other!r}` instead.")
 
 
 def choices() -> dict[str, Any]:
@@ -224,25 +219,28 @@ def stacks(model: Any) -> Iterator[transformer.LayerStack]:
 def _check_used(chosen, stacks):
   """Raises if no stack uses a bound attention; warns about each that none uses."""
   used = [stack.synthesizer_attention for stack in stacks]
-  scopes = {gin_files.nearest(stack.synthesizer_scope, {each: each for each in chosen}
-                              )[1] for stack in stacks}
+  scopes = {gin_files.nearest(stack.synthesizer_scope, dict(zip(chosen, chosen)))[1]
+            for stack in stacks}
   if chosen and not used:
-    names = ", ".join(f"`{_name(scope)} = {attention!r}`"
-                      for scope, attention in chosen.items())
     raise checks.Error(
-        f"{names} is bound, but no stack of the model uses it: only a stack that T5's "
-        "`make_layer_stack` makes in the binding's scope uses it; let this function "
-        "make the stacks, correct the scope, or leave the binding out.")
+        f"{_bindings(chosen)} is bound, but no stack of the model uses it: only a "
+        "stack that T5's `make_layer_stack` makes in the binding's scope uses it; let this "
+        "function make the stacks, correct the scope, or leave the binding out.")
+  scoped = {scope: attention for scope, attention in chosen.items() if scope}
   if "" in chosen and chosen[""] not in used:
-    others = ", ".join(f"`{_name(scope)} = {attention!r}`"
-                       for scope, attention in chosen.items() if scope)
     logging.warning(
         "`%s = %r` is used by no stack: %s win, perhaps from an "
-        "operative_config.gin; bind these as well.", _name(""), chosen[""], others)
-  for scope in [each for each in chosen if each and each not in scopes]:
+        "operative_config.gin; bind these as well.",
+        _name(""), chosen[""], _bindings(scoped))
+  for scope in [scope for scope in scoped if scope not in scopes]:
     logging.warning("`%s = %r` is used by no stack: the model has none in this scope, "
                     "only in %s.", _name(scope), chosen[scope],
                     ", ".join(repr(stack.synthesizer_scope) for stack in stacks))
+
+
+def _bindings(chosen):
+  return ", ".join(
+      f"`{_name(scope)} = {attention!r}`" for scope, attention in chosen.items())
 
 
 def _name(scope):

@@ -162,10 +162,10 @@ def _candidates(options, log_probs, logits, reciprocal):
       tf.reduce_any(before < -beam_search.INF / 2),
       lambda: _best_tokens(options, (rows - total + before) * reciprocal),
       lambda: ((best - total + before) * reciprocal, tokens))
-  each = tokens.shape[-1]
+  count = tokens.shape[-1]
   scores, index = tf.math.top_k(tf.reshape(scores, [batch, -1]), 2 * size)
   tokens = tf.gather(tf.reshape(tokens, [batch, -1]), index, batch_dims=1)
-  return scores, index // each, tokens
+  return scores, index // count, tokens
 
 
 def _candidates_of_pieces(log_probs, logits, reciprocal):
@@ -190,10 +190,10 @@ def _candidates_of_pieces(log_probs, logits, reciprocal):
     return (values - total + before) * reciprocal
 
   best = score(tf.reshape(maxima, [batch, size, count]), total, before)
-  found, index = top_tokens.top_k_of_pieces(
+  best_scores, index = top_tokens.top_k_of_pieces(
       tf.reshape(pieces, [batch, size * count, -1]), tf.reshape(best, [batch, -1]),
       2 * size, scores)
-  return found, index // vocab, index % vocab
+  return best_scores, index // vocab, index % vocab
 
 
 def _best_tokens(options, rows):

@@ -94,7 +94,7 @@ def write(cache: mtf.Tensor, new: mtf.Tensor, position: mtf.Tensor,
   axis = cache.shape.dims.index(length)
   order = [cache.shape.dims.index(d) for d in new.shape.dims[:axis]]
 
-  def of_slice(cache, new, position):  # The shape of the cache.
+  def compute(cache, new, position):  # The shape of the cache.
     shape = cache.shape.as_list()
     first = length.size * _permuted_rows(shape[:axis], order)
     position = tf.reshape(tf.minimum(position, length.size - 1), [-1, 1])
@@ -106,7 +106,7 @@ def write(cache: mtf.Tensor, new: mtf.Tensor, position: mtf.Tensor,
     return tf.reshape(written, shape)
 
   return splits.slicewise(
-      of_slice, [cache, new, position], splittable_dims=(cache.shape - length).dims,
+      compute, [cache, new, position], splittable_dims=(cache.shape - length).dims,
       grad_function=0, name="write", remedy=splits.NAME_A_LAYOUT)
 
 
@@ -119,13 +119,13 @@ def reorder_rows(tensor: mtf.Tensor, dims: list[mtf.Dimension]) -> mtf.Tensor:
     tensor: [..., d_kv]
     dims: the dimensions of the result.
   """
-  def of_slice(x):  # [..., d_kv] in the old order -> in the new order
+  def compute(x):  # [..., d_kv] in the old order -> in the new order
     rows = _permuted_rows(x.shape.as_list()[:-1], order)
     shape = [x.shape[i] for i in order] + x.shape[-1:]
     return tf.reshape(tf.gather(tf.reshape(x, [-1, x.shape[-1]]), rows), shape)
 
   order = [tensor.shape.dims.index(d) for d in dims[:-1]]
-  return mtf.slicewise(of_slice, [tensor], output_shape=dims, splittable_dims=dims,
+  return mtf.slicewise(compute, [tensor], output_shape=dims, splittable_dims=dims,
                        grad_function=0)
 
 
@@ -139,7 +139,7 @@ def reorder(state: mtf.Tensor, parents: mtf.Tensor) -> mtf.Tensor:
   Returns:
     a writable tensor with the shape and dtype of state.
   """
-  def of_slice(state, parents):  # The shape of the state.
+  def compute(state, parents):  # The shape of the state.
     batch, beam = parents.shape.as_list()
     first = tf.range(0, batch * beam, beam)[:, None]
     flat = tf.reshape(state, [batch * beam, -1])
@@ -147,7 +147,7 @@ def reorder(state: mtf.Tensor, parents: mtf.Tensor) -> mtf.Tensor:
         tf.gather(flat, tf.reshape(first + parents, [-1])), state.shape)
 
   return splits.slicewise(
-      of_slice, [state, parents], grad_function=0, name="reorder",
+      compute, [state, parents], grad_function=0, name="reorder",
       splittable_dims=(state.shape - parents.shape.dims[-1]).dims,
       remedy=splits.NAME_A_LAYOUT)
 

@@ -124,9 +124,9 @@ class _RoundedProducts:
 
   def __init__(self, lowering):
     self._outside = {
-        each.ref() for tensor in lowering.tensors.values()
+        part.ref() for tensor in lowering.tensors.values()
         if not isinstance(tensor, mtf.LazyAllreduceSum)
-        for each in tensor.tensor_list if each.dtype == tf.float32}
+        for part in tensor.tensor_list if part.dtype == tf.float32}
     self._rounded, self._exact = {}, {}
 
   def einsum(self, equation, *slices):
@@ -135,7 +135,7 @@ class _RoundedProducts:
     # Small ones are faster in float32. Large ones take as long as it takes to read the
     # keys or the values of all texts, which bfloat16 halves.
     product = (None if is_constant and not _is_small(equation, *slices) else
-               _of_few_rows(equation, *map(self._in_float32, slices)))
+               _few_rows(equation, *map(self._in_float32, slices)))
     if product is not None:
       return product
     if math.prod(slices[0].shape.as_list()[:-1]) == 1:
@@ -166,7 +166,7 @@ class _RoundedProducts:
 
 def _einsum(equation, *slices):
   """`tf.einsum`, faster for products with one matrix, and for few rows with each."""
-  for faster in _with_matrix, _of_few_rows:
+  for faster in _with_matrix, _few_rows:
     product = faster(equation, *slices)
     if product is not None:
       return product
@@ -190,7 +190,7 @@ def _is_small(equation, *slices):
   return math.prod(sizes.values()) <= _FEW_MULTIPLICATIONS
 
 
-def _of_few_rows(equation, *slices):
+def _few_rows(equation, *slices):
   """The products of few rows with each of several matrices; None for all others."""
   inputs, _, output = equation.partition("->")
   rows, _, matrix = inputs.partition(",")

@@ -38,12 +38,12 @@ def best_first(samples: Answers) -> Answers:
   """Sorts samples <int32>[batch, beam, length] by their log-likelihoods."""
   beam = samples.scores.shape.dims[-1]
 
-  def of_slice(x, scores):  # [batch, beam, ...], [batch, beam] -> like x
+  def compute(x, scores):  # [batch, beam, ...], [batch, beam] -> like x
     order = tf.argsort(scores, direction="DESCENDING", stable=True)
     return tf.gather(x, order, batch_dims=1)
 
   return Answers(*(splits.slicewise(
-      of_slice, [x, samples.scores], splittable_dims=(x.shape - beam).dims,
+      compute, [x, samples.scores], splittable_dims=(x.shape - beam).dims,
       grad_function=0) for x in samples))
 
 
@@ -162,9 +162,9 @@ def _log_probability(logits, token, is_whole):
   if not is_whole:
     return mtf.gather(logits, token, vocab) - mtf.reduce_logsumexp(logits, vocab)
 
-  def of_slice(logits, token):  # [..., vocab], [...] -> [...]
+  def compute(logits, token):  # [..., vocab], [...] -> [...]
     return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels=token, logits=logits)
 
   return splits.slicewise(
-      of_slice, [logits, token], output_shape=token.shape, output_dtype=tf.float32,
+      compute, [logits, token], output_shape=token.shape, output_dtype=tf.float32,
       splittable_dims=token.shape.dims, grad_function=0)

@@ -51,10 +51,10 @@ def top_k_of_pieces(
   _, piece = tf.math.top_k(best, k)
   if k > 1:  # Sorted by index, which decides between equal values.
     piece = tf.sort(piece, -1)
-  found = tf.gather(pieces, piece, batch_dims=1)
+  values = tf.gather(pieces, piece, batch_dims=1)
   if scores:
-    found = scores(found, piece)
-  best, index = tf.math.top_k(tf.reshape(found, [-1, k * length]), k)
+    values = scores(values, piece)
+  best, index = tf.math.top_k(tf.reshape(values, [-1, k * length]), k)
   first = tf.gather(piece, index // length, batch_dims=1)
   return best, first * length + index % length
 
@@ -85,12 +85,12 @@ def argmax(x: mtf.Tensor, vocab: mtf.Dimension) -> mtf.Tensor:
   Returns:
     <int32>[...]
   """
-  def of_slice(x):  # [..., vocab] -> [...]
+  def compute(x):  # [..., vocab] -> [...]
     _, index = top_k(tf.reshape(x, [-1, vocab.size]), 1)
     return tf.reshape(index, x.shape[:-1])
 
   rest = x.shape - vocab
-  return splits.slicewise(of_slice, [x], output_shape=rest, output_dtype=tf.int32,
+  return splits.slicewise(compute, [x], output_shape=rest, output_dtype=tf.int32,
                           splittable_dims=rest.dims, grad_function=0)
 
 
