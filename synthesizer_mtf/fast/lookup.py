@@ -40,7 +40,7 @@ def lookup(table: mtf.Tensor, ids: mtf.Tensor, rows: mtf.Dimension) -> mtf.Tenso
 
   shape = ids.shape + table.shape.dims[lead + 1:]
   return splits.slicewise(
-      read, [table, ids], output_shape=shape, splittable_dims=(shape - rows).dims,
+      read, [table, ids], output_shape=shape, splittable_dims=shape.dims,
       grad_function=gradient, name="lookup", remedy=splits.NAME_A_LAYOUT)
 
 

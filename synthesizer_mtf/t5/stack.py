@@ -224,8 +224,8 @@ def _check_used(chosen, stacks):
   if chosen and not used:
     raise checks.Error(
         f"{_bindings(chosen)} is bound, but no stack of the model uses it: only a "
-        "stack that T5's `make_layer_stack` makes in the binding's scope uses it; let this "
-        "function make the stacks, correct the scope, or leave the binding out.")
+        "stack that T5's `make_layer_stack` makes in the binding's scope uses it; let "
+        "this function make the stacks, correct the scope, or leave the binding out.")
   scoped = {scope: attention for scope, attention in chosen.items() if scope}
   if "" in chosen and chosen[""] not in used:
     logging.warning(

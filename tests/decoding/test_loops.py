@@ -192,20 +192,20 @@ def test_products_of_a_step_are_of_the_type_that_begins_at_once():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mixed_precision", [False, True])
-def test_only_decoding_steps_use_matmuls(mixed_precision):
+@pytest.mark.parametrize("rounded", [False, True])
+def test_only_decoding_steps_use_matmuls(rounded):
   parse("R+V")
   m = models.Model()
   with m.tf_graph.as_default(), mock.patch.object(
       loops, "_with_matrix", wraps=loops._with_matrix) as product:
-    if mixed_precision:
+    if rounded:
       mixed_precision.mark_graph()
     m.run(m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH))
   loop, = [op for op in m.graph.operations if isinstance(op, loops.WhileLoopOperation)]
   of_steps = sum(isinstance(op, mtf.EinsumOperation) for op in loop._body_ops)
   assert 0 < product.call_count <= of_steps
   assert {x.dtype for call in product.call_args_list for x in call.args[1:]} == {
-      tf.bfloat16 if mixed_precision else tf.float32}
+      tf.bfloat16 if rounded else tf.float32}
 
 
 def test_blocks_grow_up_to_the_length():
