@@ -1,6 +1,6 @@
 """The cases of `AttentionInputs` that attention computes in fewer operations.
 
-Each class has a kernel in `attend.py`, or changes what its base class reads or keeps.
+Each class has a kernel in `kernels.py`, or changes what its base class reads or keeps.
 """
 
 from collections.abc import Callable

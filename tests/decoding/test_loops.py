@@ -115,14 +115,6 @@ def test_what_is_settled_is_the_same_however_long_others_go_on(answers):
   assert min(ends.values()) < max(ends.values()) and 0 < late < examples
 
 
-def test_on_tpus_mesh_tensorflow_decodes():
-  parse("V")
-  m = models.Model(tpu=True)
-  with m.tf_graph.as_default():
-    assert isinstance(m.model.decoder, decoder.Decoder)
-    assert not m.model.decoder._can_decode(m.ids(INPUTS))
-
-
 def test_values_that_do_not_change_are_computed_before_the_loop():
   parse("R+V+D")
   m = models.Model()
@@ -222,20 +214,6 @@ def test_the_best_tokens_equal_tensorflows_even_in_a_tie(k):
         top(tf.constant(values), k) for top in (top_tokens.top_k, tf.math.top_k)])
   for a, b in zip(ours, stock):
     np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("vocabulary", [128 * 23, 19])
-def test_the_first_of_equal_tokens_is_the_best(vocabulary):
-  values = np.random.RandomState(0).randint(0, 9, (3, 2, vocabulary))
-  dims = [mtf.Dimension(*dim) for dim in (
-      ("batch", 3), ("beam", 2), ("vocab", vocabulary))]
-  parse("V")
-  m = models.Model()
-  with m.tf_graph.as_default():
-    logits = mtf.import_fully_replicated(
-        m.mesh, tf.constant(values, tf.float32), mtf.Shape(dims))
-    (found,), _ = m.run(top_tokens.argmax(logits, dims[-1]))
-  np.testing.assert_array_equal(found[0], values.argmax(-1))
 
 
 def test_log_sum_exp_is_right_for_large_logits():
