@@ -100,7 +100,7 @@ class Decoder(transformer.Unitransformer):
 def is_stock(ids: mtf.Tensor) -> bool:
   """Whether Mesh TensorFlow's loop decodes, as on XLA, except for several answers."""
   return splits.is_on_tpu(ids.mesh) or (
-      splits.is_compiled(ids.mesh) and answers.recorder() is None)
+      splits.is_compiled(ids.mesh) and answer_recorder.current() is None)
 
 
 def _defaults(function):
