@@ -255,8 +255,7 @@ class DualEncoderClassifier(EncoderClassifier):
   def _pooled(self, inputs, *args):
     """<float>[batch, parts, d_model], and the losses of the encoder's layers."""
     (x1, loss1), (x2, loss2) = (
-        super(DualEncoderClassifier, self)._pooled(text, *args)
-        for text in _halves(inputs))
+        EncoderClassifier._pooled(self, text, *args) for text in _halves(inputs))
     parts = [x1, x2, x1 * x2, x1 - x2] if self.interaction else [x1, x2]
     loss = None if loss1 is None else loss1 + loss2
     return mtf.stack(parts, "parts", axis=len(x1.shape) - 1), loss
