@@ -278,9 +278,6 @@ INSIDES = (
     Inside("mesh_tensorflow.ops:ImportOperation", ("_tf_tensor",), "as in RECOGNIZED"),
     Inside("mesh_tensorflow.ops:WhileLoopOperation", ("_body_inputs", "_body_ops"),
            "a seed and a plan need what is inside of a loop"),
-    Inside("mesh_tensorflow.simd_mesh_impl:SimdMeshImpl", (
-        "_allreduce_in_bfloat16_max_group_size", "_create_group_assignment",
-        "_pnum_tensor"), "plan_pod lowers for one core without a TPU"),
     Inside("tensorflow:Operation", ("_get_control_flow_context",),
            "nothing public says whether an operation is in a loop"),
     Inside("tensorflow:Operation", ("_add_control_inputs",),

@@ -1,8 +1,13 @@
 """A small model for the planner."""
 
-from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
+import sys
+
+import pytest
+from synthesizer_mtf.tools.plan_pod import planning
 from synthesizer_mtf.tools.plan_pod import pods
 
+only_new = pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="JAX's call_tf needs TensorFlow 2.21")
 TINY = [
     "d_model = 16", "d_ff = 24", "num_heads = 4", "d_kv = 6", "num_layers = 1",
     "RandomLogits.max_length = 12", "dropout_rate = 0.0",
@@ -10,10 +15,9 @@ TINY = [
     "utils.run.batch_size = 8", "utils.tpu_mesh_shape.model_parallelism = 2"]
 
 
-def plan(*params, attention=None, topology="2x2", **kwargs):
-  """Plans this model, with more bindings, on a topology."""
-  topology = pods.parse_topology(topology)
-  variant = plan_pod.Variant(attention or "tiny", ["models/bi_v1.gin"],
+def plan(*params, attention=None, topology="v5e:2x2", **kwargs):
+  """Plans this model, with more bindings, for devices of the host."""
+  variant = planning.Variant(attention or "tiny", ["models/bi_v1.gin"],
                              [*TINY, *params], attention=attention)
-  return plan_pod.plan(variant, topology, pods.CHIPS[topology.generation],
-                       vocabulary_size=32, **kwargs)
+  return planning.plan(variant, pods.parse_topology(topology), vocabulary_size=32,
+                       compiler="host", **kwargs)

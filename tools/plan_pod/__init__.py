@@ -1,14 +1,11 @@
 """The parts of `plan_pod`.
 
-  pods.py             TPU topologies, and the public rates of their chips
-  lowering.py         the step's graph for one core
-  layouts.py          why a layout does not fit, and which mesh shapes fit
-  counting.py         what one core computes, sends and keeps
-  roofline.py         the least time that a step takes
-  report.py           the tables
-  plot.py             the picture
-  programs.py         the step as a program for the TPU's compiler
-  compiling.py        runs tpu_compiler.py in an environment with this compiler
-  modules.py          reads what the compiler makes
-  compiler_report.py  the compiler's tables
+  pods.py       TPU topologies, and what is published of their chips
+  lowering.py   the step as the program that JAX runs
+  layouts.py    why a layout does not fit, and which mesh shapes fit
+  compiling.py  compiles the program, in a process of its own
+  modules.py    reads what the compiler makes
+  planning.py   the plan of one model on one topology
+  report.py     the tables
+  plot.py       the picture
 """

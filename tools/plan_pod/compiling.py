@@ -1,138 +1,135 @@
-"""Hands a program to the TPU's compiler, which has an environment of its own."""
+"""Compiles a step for the devices of a topology, none of which needs to be there.
+
+Where libtpu is installed, it compiles for the TPUs themselves. Elsewhere XLA compiles
+for as many devices of the host.
+"""
 
 from collections.abc import Callable
-import json
+from collections.abc import Sequence
+from concurrent import futures
+from concurrent.futures import process
+import contextlib
+import importlib.metadata
+import importlib.util
+import multiprocessing
 import os
-import pathlib
 import re
-import subprocess
-import tempfile
+import signal
+import sys
+import time
 from typing import Any
 
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_names
+from synthesizer_mtf.tools.plan_pod import lowering
 from synthesizer_mtf.tools.plan_pod import modules
 from synthesizer_mtf.tools.plan_pod import pods
+from synthesizer_mtf.trainer.model import jax_runtime
+import tensorflow.compat.v1 as tf
 
-ENVIRONMENT = ".venv-tpu"
-# The interfaces that we use are private, and may change.
-VERSIONS = {"jax": "0.12.0.1", "libtpu": "0.0.52"}
-_REMEDY = (
-    "make it with Python 3.12 or later: python3.12 -m venv {0} && {0}/bin/pip install "
-    + " ".join(f"{name}=={version}" for name, version in VERSIONS.items()))
-_ASK = ("import importlib.metadata as m\nfor name in ('jax', 'libtpu'):\n  try: "
-        "print(name, m.version(name))\n  except m.PackageNotFoundError: pass")
+TPU, HOST = COMPILERS = ("tpu", "host")
+# libtpu must not ask Google for a TPU, and several processes may compile.
+_ALONE = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1",
+          "TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0",
+          "TPU_ACCELERATOR_TYPE": "v3-8", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+          "TPU_LOG_DIR": "disabled", "TPU_STDERR_LOG_LEVEL": "3"}
+_FLAG = "--xla_force_host_platform_device_count="
 _MEMORY = re.compile(
     r"\(([\d.]+)([GMK])\) exceeds available HBM \(([\d.]+)([GMK])\)")
-_SCRIPT = pathlib.Path(__file__).with_name("tpu_compiler.py")
 
 
-class Compiler:
-  """libtpu, in an environment that the user chooses."""
+def choose(compiler: str | None) -> str:
+  """Returns the compiler of this name; for None, libtpu where it is installed.
 
-  def __init__(self, environment: str) -> None:
-    """Finds the compiler.
-
-    Args:
-      environment: a folder with a virtual environment, or its Python.
-
-    Raises:
-      ValueError: it has no Python, JAX or libtpu, or other versions than `VERSIONS`.
-    """
-    path = pathlib.Path(environment)
-    self._python = str(path / "bin" / "python" if path.is_dir() else path)
-    missing, other = _REMEDY.format(environment), _REMEDY.format(ENVIRONMENT)
-    try:
-      asked = subprocess.run([self._python, "-c", _ASK], check=True, text=True,
-                             capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-      raise checks.Error(
-          f"--compile={environment}: there is no Python environment; {missing}."
-      ) from error
-    self.versions = dict(line.split() for line in asked.stdout.splitlines())
-    for name, version in VERSIONS.items():
-      found = self.versions.get(name)
-      if found != version:
-        has = f"{name} {found}" if found else f"no {name}"
-        raise checks.Error(
-            f"--compile={environment} has {has}, but its interfaces are private, so "
-            f"that it must be {name} {version}; {other}.")
-
-  def check_topology(self, topology: pods.Topology) -> None:
-    """Raises a ValueError if the compiler does not know a topology."""
-    found = self._run(topology)
-    if found["status"] == "refused":
-      raise checks.Error(
-          f"--topology={topology.name}: {found['reason']}; name one that Google "
-          "offers, such as v3-32 or v5e:4x8.")
-
-  def compile(self, program: bytes, topology: pods.Topology,
-              keep: str | None = None,
-              progress: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Compiles a program for all cores of a topology.
-
-    Args:
-      program: a serialized `HloModuleProto`.
-      topology: a `pods.Topology`.
-      keep: a path without ending, where the program and the compiler's text of the
-        program are kept; None to keep neither.
-      progress: a function that is called each second.
-
-    Returns:
-      a dict. If "status" is "compiled", it has the figures that `tpu_compiler.main`
-      prints and `modules.summarized` returns. If "status" is "refused", it has "reason"
-      and "out_of_memory", a boolean.
-
-    Raises:
-      ValueError: the script does not work with these versions of JAX and libtpu.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-      path = pathlib.Path(f"{keep}.hlo" if keep else os.path.join(folder, "step.hlo"))
-      path.write_bytes(program)
-      found = self._run(topology, str(path), progress=progress)
-      if found["status"] == "compiled":
-        found |= modules.summarized(pathlib.Path(f"{path}.txt").read_text("utf-8"))
-      return found
-
-  def _run(self, topology, *path, progress=lambda: None):
-    """Returns the script's result for a topology, or for a program on this topology."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
-      process = subprocess.Popen(
-          [self._python, str(_SCRIPT), topology.compiler_name, str(topology.cores),
-           *path], stdout=output, stderr=subprocess.STDOUT)
-      try:
-        _wait(process, progress)
-      finally:
-        process.kill()
-        process.wait()
-      output.seek(0)
-      return _result(output.read(), process.returncode)
-
-
-def _wait(process, progress):
-  while True:
-    try:
-      process.wait(1)
-      return
-    except subprocess.TimeoutExpired:
-      progress()
-
-
-def _result(text, status):
-  """Returns the last line that the script has printed, which is JSON."""
-  lines = text.strip().splitlines() or [""]
-  try:
-    found = json.loads(lines[-1])
-  except ValueError:
-    return {"status": "refused", "out_of_memory": False, "reason": (
-        f"the compiler ended with status {status}: {lines[-1]}")}
-  if "unfit" in found:
+  Raises:
+    ValueError: JAX or libtpu is not there.
+  """
+  if sys.version_info < (3, 12) or not importlib.util.find_spec("jax"):
     raise checks.Error(
-        f"JAX and libtpu do not take the program as expected: {found['unfit']}; use "
-        + ", ".join(f"{name} {version}" for name, version in VERSIONS.items()) + ".")
-  if "refused" in found:
-    return {"status": "refused", "reason": _sentence(found["refused"]),
-            "out_of_memory": bool(_MEMORY.search(found["refused"]))}
-  return {"status": "compiled", **found}
+        "plan_pod compiles the program that JAX runs, which needs Python 3.12 or 3.13 "
+        f"and JAX, but this is Python {sys.version_info.major}."
+        f"{sys.version_info.minor}: install this package there.")
+  has_libtpu = importlib.util.find_spec("libtpu") is not None
+  if compiler == TPU and not has_libtpu:
+    raise checks.Error(
+        "--compiler=tpu needs libtpu, which is not installed: pip install "
+        "'synthesizer-mtf[tpu]', or leave out --compiler to compile for the host.")
+  return compiler or (TPU if has_libtpu else HOST)
+
+
+def versions(compiler: str) -> dict[str, str]:
+  """Returns the versions of JAX, and of libtpu if it compiles."""
+  return {name: importlib.metadata.version(name)
+          for name in ("jax", "libtpu")[:1 + (compiler == TPU)]}
+
+
+def check(topology: pods.Topology, compiler: str) -> None:
+  """Raises a ValueError if the compiler does not know a topology."""
+  devices(topology, compiler)
+
+
+def devices(topology: pods.Topology, compiler: str) -> list[Any]:
+  """Returns JAX's devices, one for each core of a topology.
+
+  Raises:
+    ValueError: libtpu does not know the topology.
+  """
+  import jax
+  from jax.experimental import topologies
+
+  if compiler == HOST:
+    return jax.devices("cpu")[:topology.cores]
+  try:
+    return list(topologies.get_topology_desc(
+        platform="tpu", topology_name=topology.compiler_name).devices)
+  except jax.errors.JaxRuntimeError as error:
+    raise checks.Error(
+        f"--topology={topology.name}: libtpu knows no topology "
+        f"{topology.compiler_name}: {error}; name one that Google offers, such as "
+        "v3-32 or v5e:4x8.") from error
+
+
+def compiled(step: lowering.Step, keep: str | None = None) -> dict[str, Any]:
+  """Compiles a step.
+
+  Args:
+    step: a `lowering.Step`, whose graph is the default.
+    keep: a path without ending, where the program (.mlir) and the compiler's result for
+      it (.txt) are kept; None to keep neither.
+
+  Returns:
+    a dict: figures of one core, in which a loop's body counts once, and those of
+    `modules.summarized`. If the compiler refuses, it has only "reason", and
+    "out_of_memory", a boolean.
+  """
+  import jax
+
+  start = time.time()
+  step.mesh_impl.compile(not jax_runtime.chosen()[1])
+  program = step.mesh_impl.arrays.lower()
+  if keep:
+    _write(f"{keep}.mlir", program.as_text())
+  try:
+    executable = program.compile()
+  except jax.errors.JaxRuntimeError as error:
+    return {"reason": _sentence(str(error)),
+            "out_of_memory": bool(_MEMORY.search(str(error)))}
+  text = executable.as_text()
+  if keep:
+    _write(f"{keep}.txt", text)
+  memory, cost = executable.memory_analysis(), executable.cost_analysis()
+  return {
+      "operations": cost["flops"], "bytes_accessed": cost["bytes accessed"],
+      "argument_bytes": memory.argument_size_in_bytes,
+      "temporary_bytes": memory.temp_size_in_bytes,
+      "output_bytes": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+      "code_bytes": memory.generated_code_size_in_bytes,
+      **modules.summarized(text), "compiling_seconds": time.time() - start}
+
+
+def _write(path, text):
+  with open(path, "w", encoding="utf-8") as file:
+    file.write(text)
 
 
 def _sentence(message):
@@ -146,3 +143,52 @@ def _sentence(message):
   layer = re.search(r'op_name="([^"]+)"', message)
   first = re.sub(r"\s+", " ", message).strip()
   return (f"at {layer[1]}: " if layer else "") + first[:300].rstrip(".")
+
+
+class Worker(contextlib.AbstractContextManager):
+  """A process of its own, with as many devices of the host as it needs.
+
+  JAX counts the devices of the host just once, and a fault of the compiler would end
+  the command.
+  """
+
+  def __init__(self, cores: int, modules_to_import: Sequence[str] = ()) -> None:
+    self._begin = ({**_ALONE, "XLA_FLAGS": f"{_FLAG}{cores}"}, modules_to_import)
+    self._pool: futures.ProcessPoolExecutor | None = None
+    self._number = 0  # Of the process.
+
+  def call(self, function: Callable[..., Any], *args: Any,
+           waiting: Callable[[], Any] = lambda: None) -> Any:
+    """What a function returns in this process; None if it ends the process.
+
+    Args:
+      function: a function of a module.
+      *args: its arguments, which can be pickled, as its result.
+      waiting: a function that is called each second.
+    """
+    if self._pool is None:
+      self._pool = futures.ProcessPoolExecutor(
+          1, multiprocessing.get_context("spawn"), _begin, self._begin)
+      self._number = self._pool.submit(os.getpid).result()
+    future = self._pool.submit(function, *args)
+    while True:
+      try:
+        return future.result(timeout=1)
+      except futures.TimeoutError:
+        waiting()
+      except process.BrokenProcessPool:
+        self._pool = None
+        return None
+
+  def __exit__(self, *error: object) -> None:
+    """Ends the process, whatever it does."""
+    if self._pool is not None:
+      os.kill(self._number, signal.SIGKILL)
+      self._pool.shutdown()
+
+
+def _begin(environment, modules_to_import):
+  signal.signal(signal.SIGINT, signal.SIG_IGN)  # The command ends this process.
+  os.environ.update(environment)
+  tf.logging.set_verbosity(tf.logging.ERROR)
+  gin_names.import_modules(modules_to_import)

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import math
 import re
+from typing import Any
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
@@ -104,6 +106,57 @@ def find_problems(tensors: Iterable[NamedShape], mesh_shape: mtf.Shape,
   return variables + [
       p for p in found.values()
       if not p.is_variable and (p.dimension, p.mesh_dimension) not in known]
+
+
+def slice_bytes(variable: mtf.Variable, mesh_shape: mtf.Shape,
+                layout: mtf.LayoutRules) -> int:
+  """Returns the bytes of the part of a variable that a core has."""
+  axes = layout.tensor_layout(variable.shape, mesh_shape).tensor_axis_to_mesh_axis
+  parts = math.prod(mesh_shape[axis].size for axis in axes if axis is not None)
+  return variable.size // parts * variable.slice_dtype.size
+
+
+def model_axes(mesh_shape: mtf.Shape, layout: mtf.LayoutRules) -> list[int]:
+  """Returns the mesh axes longer than 1 that do not split the batch."""
+  data = {layout.tensor_dimension_to_mesh_axis(mtf.Dimension(name, 1), mesh_shape)
+          for name in ("batch", "outer_batch")}
+  return [i for i, d in enumerate(mesh_shape.dims) if i not in data and d.size > 1]
+
+
+def replicated(variables: Iterable[mtf.Variable], mesh_shape: mtf.Shape,
+               layout: mtf.LayoutRules, least_bytes: int) -> list[dict[str, Any]]:
+  """Returns large variables that a model-parallel mesh dimension does not split.
+
+  Over the mesh dimension that splits the batch, variables are replicated by design.
+  They are not listed.
+
+  Args:
+    variables: variables of Mesh.
+    mesh_shape: a `mtf.Shape`.
+    layout: a `mtf.LayoutRules`.
+    least_bytes: the least size of a core's part; smaller ones are left out.
+
+  Returns:
+    a list of dicts: variable (with * for the number of the block), shape, count,
+    bytes_per_core (of all these variables), mesh_dimension, and could_split, the
+    dimensions that the mesh dimension could split.
+  """
+  found = {}
+  for v in variables:
+    axes = layout.tensor_layout(v.shape, mesh_shape).tensor_axis_to_mesh_axis
+    size = slice_bytes(v, mesh_shape, layout)
+    for axis in model_axes(mesh_shape, layout):
+      if axis in axes or size < least_bytes:
+        continue
+      key = collapse(v.name), describe(v.shape), mesh_shape[axis].name
+      entry = found.setdefault(key, {
+          "variable": key[0], "shape": key[1], "mesh_dimension": key[2],
+          "count": 0, "bytes_per_core": 0, "could_split": [
+              d.name for d, a in zip(v.shape.dims, axes)
+              if a is None and d.size % mesh_shape[axis].size == 0]})
+      entry["count"] += 1
+      entry["bytes_per_core"] += size
+  return sorted(found.values(), key=lambda e: -e["bytes_per_core"])
 
 
 def propose(tensors: Iterable[NamedShape], dimension_names: list[str],

@@ -1,4 +1,4 @@
-"""Reads the modules that the TPU's compiler makes, as XLA prints them."""
+"""Reads the modules that XLA's compilers make, as XLA prints them."""
 
 import math
 import re
@@ -23,7 +23,8 @@ def summarized(text: str) -> dict[str, Any]:
   Returns:
     a dict. "cycles" is the sum of the compiler's estimates outside of loops, and
     "loop_cycles" is their sum over one pass through each loop. "collectives" is a dict
-    from kind to [number, bytes that a core puts in], where a loop counts once.
+    from kind to [number, bytes that a core puts in], where a loop counts once, and
+    "loop_collectives" has those in loops.
     "gathers" and "scatters" are [entries that are read or added a few at a time, all
     entries].
   """
@@ -36,7 +37,8 @@ def summarized(text: str) -> dict[str, Any]:
         inside += computations[found[1]]
   every = [operation for found in computations.values() for operation in found]
   return {"cycles": _cycles(computations[entry]), "loop_cycles": _cycles(inside),
-          "collectives": _collectives(every), **_scattered(every)}
+          "collectives": _collectives(every), "loop_collectives": _collectives(inside),
+          **_scattered(every)}
 
 
 def _cycles(operations):

@@ -1,4 +1,4 @@
-"""Draws plans: the parts of a step, or how a step changes with the topology."""
+"""Draws plans: time and memory of a step, or how they change with the topology."""
 
 from typing import Any
 
@@ -8,17 +8,15 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 
-_PARTS = {"matmul": "#1f77b4", "communication": "#2ca02c"}
-_COMPILED = {"compiled": "#ff7f0e", "communication": "#2ca02c"}
 _BYTES = {"parameter_bytes": "#9467bd", "optimizer_bytes": "#8c564b",
-          "activation_bytes": "#e377c2"}
+          "temporary_bytes": "#e377c2"}
 
 
 def plot(plans: list[dict[str, Any]], path: str) -> bool:
   """Draws the time of a step and the memory of a core.
 
   Args:
-    plans: the dicts that `plan_pod.plan` returns; impossible ones are left out.
+    plans: the dicts that `planning.plan` returns; impossible ones are left out.
     path: the PNG file to write.
 
   Returns:
@@ -31,15 +29,15 @@ def plot(plans: list[dict[str, Any]], path: str) -> bool:
   height = 4.5 if sweep else 1.8 + 0.4 * len(plans)
   figure, axes = plt.subplots(
       1, 2, figsize=(11, height), layout="constrained", sharey=not sweep)
+  timed = all("seconds" in p for p in plans)
+  label, value = ("compiled ms per step", lambda p: 1e3 * p["seconds"]) if timed else (
+      "10^9 operations of a core", lambda p: p["per_core"]["operations"] / 1e9)
   if sweep:
-    _sweep(axes[0], plans, lambda p: p["tokens_per_second"],
-           "input tokens per second")
+    _sweep(axes[0], plans, value, label)
     _sweep(axes[1], plans, lambda p: p["per_core"]["total_bytes"] / 2**30,
            "GiB per core")
   else:
-    parts = _COMPILED if all("compiled" in p["seconds"] for p in plans) else _PARTS
-    _bars(axes[0], plans, parts, lambda p, k: 1e3 * p["seconds"][k],
-          "least ms per step" if parts is _PARTS else "compiled ms per step")
+    _bars(axes[0], plans, {"step": "#ff7f0e"}, lambda p, k: value(p), label)
     _bars(axes[1], plans, _BYTES, lambda p, k: p["per_core"][k] / 2**30,
           "GiB per core")
   _memory_limit(axes[1], plans, sweep)

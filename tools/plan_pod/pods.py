@@ -1,31 +1,23 @@
-"""TPU topologies and the public rates of their chips."""
+"""TPU topologies, and what is published of their chips."""
 
 import math
 import re
 from typing import NamedTuple
 
-import numpy as np
 from synthesizer_mtf import checks
-from tensorflow.python.tpu import device_assignment
-from tensorflow.python.tpu import topology as tpu_topology
 
 
 class Chip(NamedTuple):
-  """The published rates of a TPU chip.
+  """A TPU chip.
 
   Attributes:
     tflops: the peak of the matrix units in bfloat16, in 10^12 operations per second.
-    hbm_gbps: the rate from and to the memory, in 10^9 bytes per second.
     hbm_gib: the size of the memory in GiB.
-    link_gbps: the rate of one link in one direction, in 10^9 bits per second. A chip
-      has two links for each dimension of the torus.
     cores: the number of cores that programs see. The cores of a v5p work as one.
     units: the number of multipliers of all matrix units together.
   """
   tflops: float
-  hbm_gbps: float
   hbm_gib: float
-  link_gbps: float
   cores: int
   units: int
 
@@ -35,20 +27,17 @@ class Chip(NamedTuple):
     return 1e12 * self.tflops / (2 * self.units)
 
 
-RATES = ("tflops", "hbm_gbps", "hbm_gib", "link_gbps")  # Flags can replace them.
-SOURCES = """\
-https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and the pages of the
-  chips there; Jouppi et al., "A domain-specific supercomputer for training deep
-  neural networks", CACM 63(7), 2020 (v2, and the links of v2 and v3)"""
-
+# https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and the pages of the
+# chips there; v2: Jouppi et al., "A domain-specific supercomputer for training deep
+# neural networks", CACM 63(7), 2020.
 _SIDE = 128 ** 2  # The multipliers of a matrix unit, up to v5.
 CHIPS = {
-    "v2": Chip(46, 700, 16, 496, 2, 2 * _SIDE),
-    "v3": Chip(123, 900, 32, 656, 2, 4 * _SIDE),
-    "v4": Chip(275, 1228, 32, 400, 2, 8 * _SIDE),
-    "v5e": Chip(197, 819, 16, 400, 1, 4 * _SIDE),
-    "v5p": Chip(459, 2765, 95, 800, 1, 8 * _SIDE),
-    "v6e": Chip(918, 1640, 32, 800, 1, 4 * 256 ** 2)}
+    "v2": Chip(46, 16, 2, 2 * _SIDE),
+    "v3": Chip(123, 32, 2, 4 * _SIDE),
+    "v4": Chip(275, 32, 2, 8 * _SIDE),
+    "v5e": Chip(197, 16, 1, 4 * _SIDE),
+    "v5p": Chip(459, 95, 1, 8 * _SIDE),
+    "v6e": Chip(918, 32, 1, 4 * 256 ** 2)}
 
 # From the number of cores to the chips along x and y, as Cloud TPU offers them.
 _SHAPES = {8: (2, 2), 32: (4, 4), 64: (4, 8), 128: (8, 8), 256: (8, 16),
@@ -92,15 +81,6 @@ class Topology(NamedTuple):
   def physical_shape(self) -> list[int]:
     """[x, y, z, cores of a chip], as TensorFlow describes a TPU."""
     return [*self.chips, self.cores_per_chip]
-
-  def device_assignment(self) -> device_assignment.DeviceAssignment:
-    """Returns a `DeviceAssignment` of all cores, with made-up coordinates."""
-    coordinates = np.array(
-        list(np.ndindex(*self.physical_shape)), np.int32)
-    return device_assignment.DeviceAssignment(
-        tpu_topology.Topology(mesh_shape=self.physical_shape,
-                              device_coordinates=coordinates[np.newaxis]),
-        core_assignment=coordinates[:, np.newaxis])
 
 
 def parse_topology(name: str, generation: str = "v3") -> Topology:
