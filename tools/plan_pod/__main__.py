@@ -83,7 +83,7 @@ def _variants(args):
   return [
       planning.Variant(" ".join(([v.name] if len(found) > 1 or not name else []) +
                        [name] * bool(name)),
-              args.gin_file + v.files + files, common + v.params + args.gin_param,
+              [*args.gin_file, *v.files, *files], [*common, *v.params, *args.gin_param],
               v.paper, attention)
       for v in found for name, files, attention in chosen]
 

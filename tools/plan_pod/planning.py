@@ -29,15 +29,15 @@ class Variant(NamedTuple):
 
   def parse(self, params: Iterable[str], prefixes: Sequence[str] = ()) -> None:
     """Makes gin parse the files, the bindings and further bindings."""
-    params = [*self.params, *params]
+    files, params = [*self.files], [*self.params, *params]
     row = attentions.ROWS.get(self.attention)
     if row and row.family in ("stock", "authors"):
-      gin_files.parse(self.files, params, prefixes)
+      gin_files.parse(files, params, prefixes)
       lengths = lowering.lengths()
       params = row.bindings(lengths.get("inputs", 0), lengths["targets"]) + params
     elif self.attention:
       params = [f"synthesizer_stack.attention = {self.attention!r}", *params]
-    gin_files.parse(self.files, params, prefixes)
+    gin_files.parse(files, params, prefixes)
 
 
 def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip | None = None,
