@@ -1,11 +1,14 @@
 """One binding limits the length of all kinds of decoding."""
 
+import functools
+
 import gin
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
 from support import models
 from synthesizer_mtf.trainer.data import decode_length
+from synthesizer_mtf.trainer.model import pipeline
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
@@ -61,6 +64,12 @@ def test_beam_search_ends_after_so_many_tokens(monkeypatch):
   assert values == [29]  # Neither 1.5 * 7 + 10, nor 7.
 
 
+def telling(model, lengths, model_fn=lambda *args: None):
+  """A model function that logs the limit of decodes."""
+  return pipeline.around(model_fn, [functools.partial(
+      decode_length.logged_limit, model=model, sequence_length=lengths)])
+
+
 def test_the_tables_of_the_decoder_limit_decodes(monkeypatch):
   said = []
   monkeypatch.setattr(decode_length.logging, "info", said.append)
@@ -69,7 +78,7 @@ def test_the_tables_of_the_decoder_limit_decodes(monkeypatch):
   m, function = predict(*bindings)
   with m.tf_graph.as_default():
     decoded = decoding(m, function)
-    tell = decode_length.with_logged_limit(lambda *args: None, m.model, {"inputs": 7})
+    tell = telling(m.model, {"inputs": 7})
     tell({}, None, tf.estimator.ModeKeys.PREDICT)
     with gin.unlock_config():
       gin.bind_parameter("Bitransformer.decode.beam_size", 1000)
@@ -139,10 +148,10 @@ def test_outputs_without_an_end_of_sequence_are_counted(log):
     return tpu_estimator.TPUEstimatorSpec(
         "infer", predictions={"outputs": tf.constant(found)})
 
-  telling = decode_length.with_logged_limit(model_fn, m.model, {"inputs": 3})
+  tell = telling(m.model, {"inputs": 3}, model_fn)
   with m.tf_graph.as_default(), tf.Session() as session:
-    predictions = session.run(telling({}, None, "infer").predictions)
-    exported = telling({"predict_batch_size": 1}, None, "infer").predictions
+    predictions = session.run(tell({}, None, "infer").predictions)
+    exported = tell({"predict_batch_size": 1}, None, "infer").predictions
   assert exported.keys() == {"outputs"}
   assert predictions["outputs_at_the_limit"].tolist() == [False, True, False, True]
   for number, said in ((4, "2 of 4 outputs ended at the limit"), (3, "1 of 3 outputs")):
@@ -185,8 +194,7 @@ def test_the_log_says_how_long_decodes_can_be(log):
     gin.clear_config()
     log.clear()
     m, _ = predict(*bindings, model_type=model_type)
-    function = decode_length.with_logged_limit(
-        lambda *args: args, m.model, {"inputs": 7, "targets": 9})
+    function = telling(m.model, {"inputs": 7, "targets": 9}, lambda *args: args)
     assert function({}, 2, "train", 4, 5) == ({}, 2, "train", 4, 5)
     assert "at most" not in log.text
     function({}, 2, "infer", 4, 5)

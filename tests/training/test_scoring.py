@@ -4,6 +4,8 @@ What the numbers are is tested in tests/gin_files/test_t5_gin_files.py, and in
 tests/decoding/test_answers.py against NumPy.
 """
 
+import functools
+
 from absl import flags
 import gin
 import numpy as np
@@ -12,6 +14,7 @@ from support import in_process
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.trainer.model import padding
+from synthesizer_mtf.trainer.model import pipeline
 from synthesizer_mtf.trainer.model import scoring
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
@@ -31,7 +34,8 @@ def predicted(model_type, names=("inputs", "targets"), exports=False):
 
   features = {"inputs": INPUTS, "targets": TARGETS}
   with tf.Graph().as_default(), tf.Session() as session:
-    spec = scoring.with_scored_ids(model_fn, model_type)(
+    spec = pipeline.around(
+        model_fn, [functools.partial(scoring.scored_ids, model_type=model_type)])(
         {name: tf.constant(features[name]) for name in names}, None, "infer")
     found = session.run(spec.predictions)
   return [dict(zip(found, row)) for row in zip(*found.values())]

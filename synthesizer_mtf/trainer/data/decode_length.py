@@ -263,30 +263,28 @@ def _noting_ends():
     _ENDS.reset(before)
 
 
-def with_logged_limit(model_fn: Callable[..., Any], model: Any,
-                      sequence_length: Mapping[str, int]) -> Callable[..., Any]:
-  """Makes an Estimator's `model_fn` log the longest decodes, and note who reaches it.
+@contextlib.contextmanager
+def logged_limit(call: Any, model: Any, sequence_length: Mapping[str, int]
+                 ) -> Iterator[None]:
+  """A step that logs the length of the longest decodes, and notes who reaches it.
 
   Args:
-    model_fn: the result of `utils.tpu_estimator_model_fn`.
+    call: a `pipeline.Call`.
     model: the model that decodes.
     sequence_length: a dict with the lengths of "inputs" and "targets".
   """
-  def telling(features, labels, mode, params=None, config=None):
-    if mode != tf.estimator.ModeKeys.PREDICT or isinstance(
-        model, classifier.EncoderClassifier):
-      return model_fn(features, labels, mode, params, config)
-    _check_beams(model)
-    logging.info(_sentence(model, sequence_length))
-    is_exported = "predict_batch_size" in features  # Mesh's model function removes it.
-    with _noting_ends() as ends:
-      spec = model_fn(features, labels, mode, params, config)
-    if is_exported or not ends:
-      return spec
-    return spec._replace(predictions={
-        **spec.predictions, REACHED: tf.logical_not(ends[-1])})
-
-  return telling
+  if call.mode != tf.estimator.ModeKeys.PREDICT or isinstance(
+      model, classifier.EncoderClassifier):
+    yield
+    return
+  _check_beams(model)
+  logging.info(_sentence(model, sequence_length))
+  is_exported = "predict_batch_size" in call.features  # Mesh's function removes it.
+  with _noting_ends() as ends:
+    yield
+  if ends and not is_exported:
+    call.change(predictions={
+        **call.spec.predictions, REACHED: tf.logical_not(ends[-1])})
 
 
 def counted(examples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

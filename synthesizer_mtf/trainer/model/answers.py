@@ -26,6 +26,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.t5 import answer_recorder
 from synthesizer_mtf.trainer.data import vocabularies
+from synthesizer_mtf.trainer.model import pipeline
 import tensorflow.compat.v1 as tf
 
 _SELECTOR = "synthesizer_mtf.synthesizer_answers"
@@ -106,32 +107,27 @@ def warn_of_unused(mode: str) -> None:
                     answer_recorder.PARAMETER, bound(), " and ".join(_MODES[:2]), mode)
 
 
-def with_answers(model_fn: Callable[..., Any]) -> Callable[..., Any]:
-  """Makes an Estimator's `model_fn` return "scores" and "lengths", within `asking`.
-
-  Args:
-    model_fn: the result of `utils.tpu_estimator_model_fn`, for decoding.
-  """
-  def answering(features, labels, mode, params=None, config=None):
-    number = asked()
-    if mode != tf.estimator.ModeKeys.PREDICT or number is None:
-      return model_fn(features, labels, mode, params, config)
-    size = features.get("predict_batch_size")
-    with answer_recorder.recording(number) as recorder:
-      spec = model_fn(features, labels, mode, params, config)
-    if not recorder.tensors:
-      raise checks.Error(
-          f"`{answer_recorder.PARAMETER}` is {number}, but this model does not decode "
-          "by our own loops (ensembles, TPUs and meshes that split a layer do not), "
-          "and other loops give one text without a score; leave it out.")
-    more = {name: tensor if size is None else tensor[:size]
-            for name, tensor in recorder.tensors.items()}
-    predictions = {**spec.predictions, **more}
-    return spec._replace(predictions=predictions, export_outputs={
-        tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
-            tf.estimator.export.PredictOutput(predictions)})
-
-  return answering
+@contextlib.contextmanager
+def with_scores(call: pipeline.Call) -> Iterator[None]:
+  """A step that adds "scores" and "lengths" to the predictions, within `asking`."""
+  number = asked()
+  if call.mode != tf.estimator.ModeKeys.PREDICT or number is None:
+    yield
+    return
+  size = call.features.get("predict_batch_size")  # Mesh's model function removes it.
+  with answer_recorder.recording(number) as recorder:
+    yield
+  if not recorder.tensors:
+    raise checks.Error(
+        f"`{answer_recorder.PARAMETER}` is {number}, but this model does not decode by "
+        "our own loops (ensembles, TPUs and meshes that split a layer do not), and "
+        "other loops give one text without a score; leave it out.")
+  more = {name: tensor if size is None else tensor[:size]
+          for name, tensor in recorder.tensors.items()}
+  predictions = {**call.spec.predictions, **more}
+  call.change(predictions=predictions, export_outputs={
+      tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
+          tf.estimator.export.PredictOutput(predictions)})
 
 
 def of_rows(vocabulary: Any) -> Any:

@@ -25,6 +25,7 @@ from synthesizer_mtf.trainer.model import answers
 from synthesizer_mtf.trainer.model import estimators
 from synthesizer_mtf.trainer.model import jax_runtime
 from synthesizer_mtf.trainer.model import padding
+from synthesizer_mtf.trainer.model import pipeline
 from synthesizer_mtf.trainer.model import scoring
 from synthesizer_mtf.trainer.watching import validation
 import tensorflow.compat.v1 as tf
@@ -67,27 +68,15 @@ def get_estimator(
       model, given, scores, lengths.get("targets", 0))
   if jax_runtime.is_chosen():
     kwargs["autostack"] = False  # It gives variables on large meshes other names.
-  model_fn = utils.tpu_estimator_model_fn(
+  model_fn = pipeline.around(utils.tpu_estimator_model_fn(
       model_type=model_type, transformer_model=model,
       vocabulary=scoring.keeping_ids(vocabulary) if scores else answers.of_rows(
           vocabulary),
       use_tpu=use_tpu, mesh_shape=mesh_shape, layout_rules=layout_rules,
       batch_size=batch_size, init_checkpoint=None,  # `start` takes its place.
       optimizer=optimizer and adafactor.fast(optimizer, mesh_shape, layout_rules),
-      **kwargs)
-  if scores:
-    model_fn = scoring.with_scored_ids(model_fn, model_type)
-  else:
-    model_fn = answers.with_answers(decode_length.with_logged_limit(
-        model_fn, model, lengths))
-  mixed_precision.warn_of_rounded_variables()
-  mixed_precision.warn_of_lost_activations()
-  session_config = _without_grappler() if use_tpu else None
-  has_gpu = any("gpu" in each.lower() for each in kwargs.get("mesh_devices") or [])
-  if jax_runtime.is_chosen():
-    model_fn = jax_runtime.through_jax(model_fn, use_tpu)
-  elif not use_tpu and not has_gpu:
-    model_fn, session_config = mixed_precision.on_cpus(model_fn)
+      **kwargs), _steps(model, model_type, lengths, scores))
+  model_fn, session_config = _on_devices(model_fn, use_tpu, kwargs.get("mesh_devices"))
   config = tpu_config.RunConfig(
       cluster=cluster, model_dir=kwargs["model_dir"],
       session_config=session_config,
@@ -111,6 +100,27 @@ def get_estimator(
   estimator.validation = validation.of_model(
       estimator, vocabulary, kwargs["sequence_length"], batch_size)
   return estimator
+
+
+def _steps(model, model_type, lengths, scores):
+  """What is done around Mesh TensorFlow's model function, from the outside in."""
+  if scores:
+    return [functools.partial(scoring.scored_ids, model_type=model_type)]
+  return [answers.with_scores, functools.partial(
+      decode_length.logged_limit, model=model, sequence_length=lengths)]
+
+
+def _on_devices(model_fn, use_tpu, mesh_devices):
+  """The model function for JAX, CPUs or others, and the session's configuration."""
+  mixed_precision.warn_of_rounded_variables()
+  mixed_precision.warn_of_lost_activations()
+  if jax_runtime.is_chosen():
+    return jax_runtime.through_jax(model_fn, use_tpu), None
+  if use_tpu:
+    return model_fn, _without_grappler()
+  if any("gpu" in device.lower() for device in mesh_devices or []):
+    return model_fn, None
+  return mixed_precision.on_cpus(model_fn)
 
 
 @functools.cache

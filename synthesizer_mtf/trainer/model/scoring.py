@@ -8,7 +8,6 @@ that are scored: they begin with the inputs of a language model, and have no tok
 after the first end of sequence.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
@@ -20,6 +19,7 @@ import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.trainer.data import vocabularies
+from synthesizer_mtf.trainer.model import pipeline
 import tensorflow.compat.v1 as tf
 
 _EOS = 1
@@ -52,28 +52,25 @@ def exporting() -> Iterator[None]:
     _EXPORTING.reset(token)
 
 
-def with_scored_ids(model_fn: Callable[..., Any],
-                    model_type: str) -> Callable[..., Any]:
-  """Makes an Estimator's `model_fn` return the ids that its scores sum over.
+@contextlib.contextmanager
+def scored_ids(call: pipeline.Call, model_type: str) -> Iterator[None]:
+  """A step that adds the ids that scores sum over to the predictions.
 
   Args:
-    model_fn: the result of `utils.tpu_estimator_model_fn` that scores.
+    call: a call of a model function that scores.
     model_type: as in `utils.run`. "lm" also scores the inputs of a task.
   """
-  def scoring(features, labels, mode, params=None, config=None):
-    spec = model_fn(features, labels, mode, params, config)
-    if mode != tf.estimator.ModeKeys.PREDICT or _EXPORTING.get():
-      return spec
-    of = ("inputs", "targets") if model_type == "lm" else ("targets",)
-    ids = tf.concat([features[name] for name in of if name in features], -1)
-    scored = _scored(ids)
-    return spec._replace(predictions={
-        **spec.predictions, "targets": scored,
-        _FULL: tf.logical_and(
-            tf.not_equal(ids[:, -1], 0), tf.not_equal(ids[:, -1], _EOS)),
-        _EMPTY: tf.logical_and(tf.not_equal(ids[:, 0], 0), tf.equal(scored[:, 0], 0))})
-
-  return scoring
+  yield
+  if call.mode != tf.estimator.ModeKeys.PREDICT or _EXPORTING.get():
+    return
+  names = ("inputs", "targets") if model_type == "lm" else ("targets",)
+  ids = tf.concat([call.features[name] for name in names if name in call.features], -1)
+  scored = _scored(ids)
+  call.change(predictions={
+      **call.spec.predictions, "targets": scored,
+      _FULL: tf.logical_and(
+          tf.not_equal(ids[:, -1], 0), tf.not_equal(ids[:, -1], _EOS)),
+      _EMPTY: tf.logical_and(tf.not_equal(ids[:, 0], 0), tf.equal(scored[:, 0], 0))})
 
 
 def checked(examples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
