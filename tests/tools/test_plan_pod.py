@@ -104,7 +104,7 @@ def test_a_module_gives_cycles_collectives_and_entries_read_one_by_one():
      ["batch:2,model:4"])], ids=["heads", "feed-forward layer", "batch"])
 def test_a_size_that_does_not_divide_is_named_with_mesh_shapes_that_fit(
     params, texts, fits):
-  result = plans.plan(*params)
+  result = plans.plan(*params, topology="2x2")
   assert (result["status"], result["mesh_shapes_that_fit"]) == ("invalid", fits)
   assert all(text in result["reason"] for text in texts)
 
@@ -121,7 +121,7 @@ def test_two_dimensions_on_one_mesh_dimension_are_named():
 
 def test_a_mesh_of_another_size_than_the_topology_is_an_error():
   with pytest.raises(ValueError) as error:
-    plans.plan("utils.run.mesh_shape = 'batch:4'")
+    plans.plan("utils.run.mesh_shape = 'batch:4'", topology="2x2")
   assert "`utils.run.mesh_shape` is 'batch:4', of 4 cores" in str(error.value)
   assert "the topology 2x2 has 8" in str(error.value)
   assert "batch:8, batch:4,model:2" in str(error.value)
@@ -211,7 +211,8 @@ def test_the_table_4_models_are_those_with_gin_files():
 
 
 def test_a_python_or_a_compiler_that_is_missing_is_one_sentence(monkeypatch):
-  monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: name == "jax")
+  monkeypatch.setattr(
+      compiling.importlib.util, "find_spec", lambda name: name == "jax" or None)
   if sys.version_info >= (3, 12):
     assert compiling.choose(None) == "host"
     with pytest.raises(ValueError, match="--compiler=tpu needs libtpu, .*mtf.tpu.'"):

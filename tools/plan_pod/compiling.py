@@ -169,6 +169,7 @@ class Worker(contextlib.AbstractContextManager):
     if self._pool is None:
       self._pool = futures.ProcessPoolExecutor(
           1, multiprocessing.get_context("spawn"), _begin, self._begin)
+      self._number = 0
       self._number = self._pool.submit(os.getpid).result()
     future = self._pool.submit(function, *args)
     while True:
@@ -183,8 +184,10 @@ class Worker(contextlib.AbstractContextManager):
   def __exit__(self, *error: object) -> None:
     """Ends the process, whatever it does."""
     if self._pool is not None:
-      os.kill(self._number, signal.SIGKILL)
-      self._pool.shutdown()
+      if self._number:
+        with contextlib.suppress(ProcessLookupError):  # It has ended.
+          os.kill(self._number, signal.SIGKILL)
+      self._pool.shutdown(wait=False)
 
 
 def _begin(environment, modules_to_import):
