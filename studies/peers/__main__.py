@@ -16,12 +16,12 @@ from synthesizer_mtf.tools.benchmark import __main__ as benchmark
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, measures, prints the table and writes the files."""
   parser = benchmark.parser("studies.peers", __doc__)
-  parser.add_argument("--baselines", "--peers", metavar="PYTHON", required=True, help=(
+  parser.add_argument("--baselines", "--peers", metavar="PYTHON", help=(
       "the interpreter of an environment with transformers 4 and some of torch, jax, "
-      "flax, optax, ctranslate2"))
+      "flax, optax, ctranslate2; without it, only our rows are measured"))
   args = parser.parse_args(argv)
-  benchmark.run(args, "studies.peers", functools.partial(
-      baselines.rows, args.baselines))
+  benchmark.run(args, "studies.peers", *[functools.partial(
+      baselines.rows, args.baselines)] * bool(args.baselines))
 
 
 if __name__ == "__main__":

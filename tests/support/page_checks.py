@@ -226,8 +226,9 @@ def parser_of(module):
 
 
 def known_flags():
-  """The flags of the launcher and of the tools."""
-  of_tools = "".join(help_of(parser_of(module)) for module in TOOLS)
+  """The flags of the launcher, of the tools, and of what left them for studies/."""
+  of_tools = "".join(help_of(parser_of(module)) for module in (
+      *TOOLS, "studies.calibration.worth", "studies.peers"))
   return {f"--{name}" for name in flags.FLAGS} | set(
       re.findall(r"--\w+", of_tools))
 

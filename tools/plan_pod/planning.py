@@ -27,7 +27,7 @@ class Variant(NamedTuple):
   paper: str | None = None
   attention: str | None = None
 
-  def parse(self, params: Iterable[str], prefixes: Sequence[str] = ()) -> None:
+  def parse(self, params: Sequence[str], prefixes: Sequence[str] = ()) -> None:
     """Makes gin parse the files, the bindings and further bindings."""
     files, params = [*self.files], [*self.params, *params]
     row = attentions.ROWS.get(self.attention)
