@@ -187,7 +187,7 @@ class Worker(contextlib.AbstractContextManager):
       if self._number:
         with contextlib.suppress(ProcessLookupError):  # It has ended.
           os.kill(self._number, signal.SIGKILL)
-      self._pool.shutdown(wait=False)
+      self._pool.shutdown(cancel_futures=True)
 
 
 def _begin(environment, modules_to_import):
