@@ -8,7 +8,7 @@ from support import models
 from synthesizer_mtf.fast import adafactor
 from synthesizer_mtf.fast import models as fast_models
 from synthesizer_mtf.fast import switch
-from synthesizer_mtf.trainer.command import mtf_model
+from synthesizer_mtf.trainer.command import arguments
 
 LAYERS = ["cross-attention", "feed-forward layers", "norms"]
 ALL = [*LAYERS, "embeddings and losses", "decoding"]
@@ -32,11 +32,16 @@ def made():
 
 
 def test_our_command_and_mtf_model_compute_every_attention_fast():
-  for context in (switch.started, lambda: mtf_model._in_python("train")):
-    with context():
-      assert parts(STOCK) == ALL
-      assert made() is adafactor.FastAdafactor
-      assert parts(OURS) == ["attention", *ALL]
+  def train(model=None, given=None):
+    assert parts(STOCK) == ALL
+    assert made() is adafactor.FastAdafactor
+    assert parts(OURS) == ["attention", *ALL]
+    return given
+
+  with switch.started():
+    train()
+  assert arguments.checked(train)(None, "synth_text_pairs", steps=3) == {
+      "mixture_or_task_name": "synth_text_pairs", "steps": 3}
 
 
 def test_t5s_own_command_computes_a_stock_model_with_mesh_alone():
