@@ -194,8 +194,9 @@ def leading() -> Leader | None:
 
 def is_joined() -> bool:
   """Whether JAX runs in several processes, one of which is this."""
-  jax = sys.modules.get("jax")
-  return jax is not None and jax.distributed.is_initialized()
+  distributed = sys.modules.get("jax.distributed")
+  # The JAX of Python 3.10 and 3.11, which other packages import, has no such function.
+  return getattr(distributed, "is_initialized", bool)()
 
 
 @contextlib.contextmanager
