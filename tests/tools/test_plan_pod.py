@@ -91,6 +91,7 @@ def test_a_module_gives_cycles_collectives_and_entries_read_one_by_one():
 # Layouts.
 
 
+@plans.only_new
 @pytest.mark.parametrize("params, texts, fits", [
     (["num_heads = 3", "utils.tpu_mesh_shape.model_parallelism = 4",
       "synthesizer_stack.attention = 'R'"],
@@ -119,6 +120,7 @@ def test_two_dimensions_on_one_mesh_dimension_are_named():
       "split over mesh dimension model")
 
 
+@plans.only_new
 def test_a_mesh_of_another_size_than_the_topology_is_an_error():
   with pytest.raises(ValueError) as error:
     plans.plan("utils.run.mesh_shape = 'batch:4'", topology="2x2")
