@@ -57,6 +57,7 @@ class Arrays:
     self._call: Any = None
     self._types: list[Any] = []  # Of the arguments of the program.
     self._signature: Signature | None = None
+    self._kept: list[str] = []  # The variables that the program only reads.
 
   def put(self, name: str, value: np.ndarray | Part, parts: devices.Parts) -> None:
     """Gives a variable a value, of which each device gets its part."""
@@ -86,7 +87,8 @@ class Arrays:
     exported = jax.export.deserialize(bytearray(signature.module))
     self._types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in exported.in_avals]
     changed = signature.changed
-    kept = [name for name in signature.state if name not in set(changed)]
+    changing = set(changed)
+    self._kept = kept = [name for name in signature.state if name not in changing]
 
     def call(values, changed_arrays, kept_arrays):
       arrays = dict(zip([*changed, *kept], [*changed_arrays, *kept_arrays]))
@@ -108,7 +110,7 @@ class Arrays:
     state = dict(zip(signature.state, self._types[inputs:]))
     return self._call.lower(
         self._types[:inputs], [state[name] for name in signature.changed],
-        [state[name] for name in signature.state if name not in set(signature.changed)])
+        [state[name] for name in self._kept])
 
   def run(self, values: Sequence[np.ndarray | Part]) -> Sequence[Any]:
     """Starts the program, which changes variables; returns its results.
@@ -120,8 +122,7 @@ class Arrays:
     values = [self._put(value, parts)
               for value, parts in zip(values, signature.inputs, strict=True)]
     made = self._call(values, [self._arrays[name] for name in signature.changed],
-                      [self._arrays[name] for name in signature.state
-                       if name not in set(signature.changed)])
+                      [self._arrays[name] for name in self._kept])
     self._arrays.update(zip(signature.changed, made[signature.results:]))
     return made[:signature.results]
 
