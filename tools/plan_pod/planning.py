@@ -1,6 +1,5 @@
 """Plans one model on one topology: its step, compiled, and what that says."""
 
-from collections.abc import Iterable
 from collections.abc import Sequence
 import time
 from typing import Any
