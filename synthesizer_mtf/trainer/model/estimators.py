@@ -25,7 +25,6 @@ from synthesizer_mtf.trainer.data import decode_length
 from synthesizer_mtf.trainer.data import seed
 from synthesizer_mtf.trainer.model import answers
 from synthesizer_mtf.trainer.model import exporting
-from synthesizer_mtf.trainer.model import jax_runtime
 from synthesizer_mtf.trainer.model import prediction
 from synthesizer_mtf.trainer.model import scoring
 from synthesizer_mtf.trainer.watching import callbacks
@@ -214,7 +213,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     path = self._usable(checkpoint_path)
     if self.continues_inputs:
       serving_input_receiver_fn = exporting.continuing(serving_input_receiver_fn)
-    with (self._restoring(path), scoring.exporting(), jax_runtime.exporting(),
+    with (self._restoring(path), exporting.served(),
           exporting.without_unused(), answers.asking(answers.bound())):
       folder = super().export_saved_model(
           export_dir_base, serving_input_receiver_fn, *args, checkpoint_path=path,

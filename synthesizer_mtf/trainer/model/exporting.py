@@ -7,12 +7,29 @@ language model would continue after it. Mode `infer` continues the inputs themse
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
+import contextvars
 import logging
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 _EOS = 1  # Mesh TensorFlow's export has this number written into it.
+_SERVED = contextvars.ContextVar("_SERVED", default=False)
+
+
+@contextlib.contextmanager
+def served() -> Iterator[None]:
+  """Builds models that TensorFlow serves, and that return text, within a block."""
+  token = _SERVED.set(True)
+  try:
+    yield
+  finally:
+    _SERVED.reset(token)
+
+
+def is_served() -> bool:
+  """Whether the model that is built is one to export."""
+  return _SERVED.get()
 
 
 def continuing(serving_input_fn: Callable[[], Any]) -> Callable[[], Any]:

@@ -7,7 +7,6 @@ and checkpoints stay as they are; only the mesh is another one (`runtime/mesh.py
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
-import contextvars
 import importlib.util
 import os
 import sys
@@ -24,12 +23,12 @@ from synthesizer_mtf.runtime import mesh
 from synthesizer_mtf.runtime import processes
 from synthesizer_mtf.runtime import saving
 from synthesizer_mtf.trainer.data import seed
+from synthesizer_mtf.trainer.model import exporting
 import tensorflow.compat.v1 as tf
 
 _RUNTIMES = "tensorflow", "jax"
 _PROCESSES = "synthesizer_processes"
 _AUTO = "auto"
-_EXPORTING = contextvars.ContextVar("_EXPORTING", default=False)
 _MESHES = "synthesizer_mtf_jax_meshes"  # The collection of those of a graph.
 
 
@@ -127,16 +126,6 @@ def place(coordinator_address: str | None = None, num_processes: int | None = No
   return processes.Place(address, number, index, timeout_seconds)
 
 
-@contextlib.contextmanager
-def exporting() -> Iterator[None]:
-  """Builds models for TensorFlow within a `with` block, as TensorFlow serves them."""
-  before = _EXPORTING.set(True)
-  try:
-    yield
-  finally:
-    _EXPORTING.reset(before)
-
-
 def mesh_of_graph() -> mesh.JaxMeshImpl:
   """The mesh of the model that the default graph holds."""
   mesh_impl, = tf.get_collection(_MESHES)
@@ -171,7 +160,7 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
   model_fn = mixed_precision.in_jax(model_fn)
 
   def in_jax(features, labels, mode, params=None, config=None):
-    if _EXPORTING.get():
+    if exporting.is_served():
       return served(features, labels, mode, params, config)
     made: list[mesh.JaxMeshImpl] = []
 

@@ -11,7 +11,6 @@ after the first end of sequence.
 from collections.abc import Iterable
 from collections.abc import Iterator
 import contextlib
-import contextvars
 from typing import Any
 
 from absl import logging
@@ -19,6 +18,7 @@ import gin
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf.trainer.data import vocabularies
+from synthesizer_mtf.trainer.model import exporting
 from synthesizer_mtf.trainer.model import pipeline
 import tensorflow.compat.v1 as tf
 
@@ -30,7 +30,6 @@ _FULL, _EMPTY = "targets_full", "targets_empty"
 MODES = ("score_from_strings", "score_from_dataset")
 
 _RUN = "mesh_tensorflow.transformer.utils.run"
-_EXPORTING = contextvars.ContextVar("_EXPORTING", default=False)
 
 
 @gin.config.register_finalize_hook
@@ -43,16 +42,6 @@ def take_the_latest(config: gin_internals.Config) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def exporting() -> Iterator[None]:
-  """Lets a graph make text of ids within a block; an exported model returns text."""
-  token = _EXPORTING.set(True)
-  try:
-    yield
-  finally:
-    _EXPORTING.reset(token)
-
-
-@contextlib.contextmanager
 def scored_ids(call: pipeline.Call, model_type: str) -> Iterator[None]:
   """A step that adds the ids that scores sum over to the predictions.
 
@@ -61,7 +50,7 @@ def scored_ids(call: pipeline.Call, model_type: str) -> Iterator[None]:
     model_type: as in `utils.run`. "lm" also scores the inputs of a task.
   """
   yield
-  if call.mode != tf.estimator.ModeKeys.PREDICT or _EXPORTING.get():
+  if call.mode != tf.estimator.ModeKeys.PREDICT or exporting.is_served():
     return
   names = ("inputs", "targets") if model_type == "lm" else ("targets",)
   ids = tf.concat([call.features[name] for name in names if name in call.features], -1)
@@ -118,6 +107,6 @@ def keeping_ids(vocabulary: Any) -> Any:
 
 def _of_exports(vocabulary):
   """`decode_tf`, which Mesh calls in a graph if it is there; only exports have it."""
-  if not _EXPORTING.get():
+  if not exporting.is_served():
     raise AttributeError("decode_tf")
   return vocabulary.decode_tf
