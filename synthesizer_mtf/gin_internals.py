@@ -2,6 +2,7 @@
 
 import inspect
 from typing import Any
+from typing import TypeGuard
 
 import gin
 
@@ -48,7 +49,7 @@ def readers() -> list[tuple[Any, Any]]:
   return gin.config._FILE_READERS
 
 
-def is_reference(value: Any) -> bool:
+def is_reference(value: Any) -> TypeGuard[gin.config.ConfigurableReference]:
   """Whether a bound value is a reference to a configurable, or a macro."""
   return isinstance(value, gin.config.ConfigurableReference)
 

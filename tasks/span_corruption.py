@@ -136,7 +136,7 @@ def _names(value):
   """The names of T5's functions that a value of gin refers to."""
   if isinstance(value, (list, tuple)):
     return [*map(_names, value)]
-  if isinstance(value, gin.config.ConfigurableReference):
+  if gin_internals.is_reference(value):
     is_scoped = "/" in value.scoped_selector
     return None if is_scoped else value.configurable.selector.removeprefix(_T5)
   return getattr(value, "__name__", None)

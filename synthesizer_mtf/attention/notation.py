@@ -77,7 +77,7 @@ def check_choice(parameter: str, value: Any) -> None:
     raise checks.Error(f"`{parameter}` has 0 entries, {value!r}; give one entry for "
                        "each block, or one notation for all, such as 'R+V'.")
   for entry in entries:
-    is_class = callable(entry) or isinstance(entry, gin.config.ConfigurableReference)
+    is_class = callable(entry) or gin_internals.is_reference(entry)
     if not is_class and not (isinstance(entry, str) and entry in LAYERS):
       _names(entry, parameter)
 

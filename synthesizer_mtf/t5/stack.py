@@ -138,7 +138,7 @@ def bind_stack(config: dict) -> dict | None:
 def _check_no_other_stack(config):
   for (scope, selector), values in config.items():
     other = values.get("layer_stack_cls") if selector == _MAKE_LAYER_STACK else None
-    if isinstance(other, gin.config.ConfigurableReference):
+    if gin_internals.is_reference(other):
       is_ours = other.configurable.selector == SELECTOR
     else:
       is_ours = other in (None, synthesizer_stack)

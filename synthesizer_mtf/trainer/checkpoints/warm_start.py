@@ -306,7 +306,7 @@ def _functions_that_train(config, value):
     ValueError: one of them comes again.
   """
   found = []
-  while isinstance(value, gin.config.ConfigurableReference):
+  while gin_internals.is_reference(value):
     scope, selector = value.config_key
     if (scope, selector) in found:
       raise checks.Error(
