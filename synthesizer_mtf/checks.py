@@ -85,11 +85,7 @@ def check_whole(name: str, value: Any, least: int = 1,
                 remedy: str | None = None) -> None:
   """Raises a ValueError unless `value` is an integer of at least `least`.
 
-  Args:
-    name: the gin name of the parameter.
-    value: the value of the parameter.
-    least: an integer.
-    remedy: what to do, if changing the parameter is not enough.
+  `name` is the parameter in gin; `remedy` says what to do, if it is not to change it.
   """
   require(is_whole(value, least), name, value, f"be {integer(least)}",
           remedy or f"change `{name}`")
