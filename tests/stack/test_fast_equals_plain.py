@@ -221,9 +221,10 @@ def model(case, fast):
                  *lines(case, fast), *more, files=files)
   shape, layout = case.mesh
   m = models.Model(**options, mesh_shape=shape, layout=layout, tpu=case.tpu)
-  # Mesh's search drops tokens only if it knows the mesh. Its cross-attention splits
-  # the batch over one that it knows, and then dropout draws other numbers.
-  if not case.known or case.dropout and not fast:
+  # Mesh's search drops tokens only if it knows the mesh. Its attention splits the batch
+  # over one that it knows, and then dropout draws other numbers.
+  stock = model_cases.STOCK in (case.encoder, *case.decoder)
+  if not case.known or case.dropout and (stock or not fast):
     for part in [m.model.encoder, m.model.decoder] if case.has_encoder else [m.model]:
       part.layout = part.mesh_shape = None
   return m

@@ -17,8 +17,8 @@ _FOR_BEAMS = {"bitransformer", "shared", "universal", "act"}
 # Attentions of a stack. All parts of the notation, alone and mixed, and whole layers.
 SYNTHESIZED = ["R", "V", "FR+D+V", "T", "Fix+FD+V", "Pattern", "D", "R+V", "FD",
                "FR+T", "Pattern+R+D", "T+V", "LD", "LD+R+V"]
-WHOLE = ["LightConv", "DyConv", "SparseFixed", "SparseStrided",
-         "@transformer_layers.SelfAttention"]
+STOCK = "@transformer_layers.SelfAttention"
+WHOLE = ["LightConv", "DyConv", "SparseFixed", "SparseStrided", STOCK]
 ONE = ("", "")
 # Meshes, and what they split.
 MESHES = [("batch:2", "batch:batch"),
