@@ -270,7 +270,7 @@ class MtfModel(mtf_model.MtfModel):
             f"{error.problem}, or pass compute_sequence_length=False, which cuts texts "
             "to the model's `sequence_length`.") from error
     results.show(scores, data)
-    return results.of_one_step(scores) if isinstance(steps, int) else scores
+    return next(iter(scores.values()), {}) if isinstance(steps, int) else scores
 
   @arguments.checked
   def finetune(self, given: dict[str, Any], *,

@@ -176,30 +176,16 @@ def _trains_on_its_split(run):
 def _devices_fit_mesh(run):
   """Each part of the mesh has one device; TPUs have their own devices."""
   devices, shape = run.get("mesh_devices"), run.get("mesh_shape")
-  if devices is not None and shape is not None:
-    check_device_count(len(devices), shape, f" {devices!r},")
-
-
-def check_device_count(count: int, mesh_shape: str | mtf.Shape,
-                       which: str = "") -> None:
-  """Checks that there is one device for each part of the mesh.
-
-  Args:
-    count: the number of devices in `utils.run.mesh_devices`.
-    mesh_shape: `utils.run.mesh_shape`.
-    which: the name of the devices in the message.
-
-  Raises:
-    ValueError: there are more or fewer.
-  """
-  size = mtf.convert_to_shape(mesh_shape).size
+  if devices is None or shape is None:
+    return
+  size = mtf.convert_to_shape(shape).size
   if size < 1:
-    raise checks.Error(f"`{_name('mesh_shape')}` is {mesh_shape!r}, but each size must "
+    raise checks.Error(f"`{_name('mesh_shape')}` is {shape!r}, but each size must "
                        "be at least 1; write it as 'model:2,batch:4'.")
-  if count != size:
+  if len(devices) != size:
     raise checks.Error(
-        f"`{_name('mesh_devices')}` names {count} devices,{which} but "
-        f"`{_name('mesh_shape')}` is {mesh_shape!r} and needs {size}; name one for "
+        f"`{_name('mesh_devices')}` names {len(devices)} devices, {devices!r}, but "
+        f"`{_name('mesh_shape')}` is {shape!r} and needs {size}; name one for "
         "each part of the mesh, or change its shape.")
 
 

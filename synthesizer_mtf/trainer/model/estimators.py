@@ -130,13 +130,10 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 
   def _callbacks(self):
     """What looks on while a model trains, or steps in, in the order of the calls."""
-    if not self.config.is_chief:
-      return [guards.Guard(), stopping.StopAfterStep()]
-    position = [] if self.config.cluster else [data_position.DataPosition()]  # On TPUs.
-    return [
-        guards.Folder(self.vocabularies), guards.Guard(), *position,
-        *filter(None, [self.validation]), stopping.StopAfterStep(),
-        progress.Progress(self.data)]
+    position = data_position.DataPosition() if self.is_on_cpus() else None
+    return [*filter(None, [
+        guards.Folder(self.vocabularies), guards.Guard(), position, self.validation,
+        stopping.StopAfterStep(), progress.Progress(self.data)])]
 
   def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None,
                hooks: Iterable[tf.train.SessionRunHook] | None = None,

@@ -97,8 +97,8 @@ def get_estimator(
   estimator.texts = padding.of_command  # `MtfModel` has its own.
   estimator.start_from(start)
   estimator.vocabularies = record
-  estimator.validation = validation.of_model(
-      estimator, vocabulary, kwargs["sequence_length"], batch_size)
+  if chosen := validation.bound():
+    estimator.validation = chosen.for_model(estimator, vocabulary, lengths, batch_size)
   return estimator
 
 

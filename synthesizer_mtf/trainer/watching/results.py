@@ -18,15 +18,15 @@ def read(folder: str) -> Iterator[Scores]:
 
   T5 only writes them into an event file. The dict is filled at the end of the block.
   """
-  found: Scores = {}
+  scores: Scores = {}
   before = _state(folder, _EVENTS)
-  yield found
+  yield scores
   for path in _new(folder, _EVENTS, before):
     for tag, step, value in scalars(path):
       kind, _, name = tag.partition("/")
       task, _, metric = name.partition("/")
       if kind == "eval":
-        found.setdefault(step, {}).setdefault(task, {})[metric] = value
+        scores.setdefault(step, {}).setdefault(task, {})[metric] = value
 
 
 def scalars(path: str) -> Iterator[tuple[str, int, float]]:
@@ -44,28 +44,28 @@ def scalars(path: str) -> Iterator[tuple[str, int, float]]:
 @contextlib.contextmanager
 def files(path: str) -> Iterator[list[str]]:
   """Yields a list; at the end of the block it has the files PATH-STEP that it wrote."""
-  found: list[str] = []
+  paths: list[str] = []
   folder, pattern = os.path.dirname(path), re.escape(os.path.basename(path)) + r"-\d+"
   before = _state(folder, pattern)
-  yield found
-  found += _new(folder, pattern, before)
+  yield paths
+  paths += _new(folder, pattern, before)
 
 
 _EVENTS = r"events\.out\.tfevents\..*"
 
 
-def show(found: Scores, data: Mapping[str, str]) -> None:
+def show(scores: Scores, data: Mapping[str, str]) -> None:
   """Prints a table: a line for each metric, a column for each step.
 
   Args:
-    found: the scores.
+    scores: what `read` yields.
     data: what was evaluated, as `data_checks.read_by` returns it.
   """
-  rows = sorted({(task, metric) for scores in found.values()
-                 for task, metrics in scores.items() for metric in metrics})
-  lines = [["task", "data", "metric", *(f"step {step}" for step in found)]] + [
+  rows = sorted({(task, metric) for tasks in scores.values()
+                 for task, metrics in tasks.items() for metric in metrics})
+  lines = [["task", "data", "metric", *(f"step {step}" for step in scores)]] + [
       [task, data.get(task, ""), metric, *(
-          _shown(found[step].get(task, {}).get(metric)) for step in found)]
+          _shown(tasks.get(task, {}).get(metric)) for tasks in scores.values())]
       for task, metric in rows]
   widths = [max(map(len, column)) for column in zip(*lines)]
   for line in lines if rows else []:
@@ -75,11 +75,6 @@ def show(found: Scores, data: Mapping[str, str]) -> None:
 
 def _shown(score):
   return "" if score is None else f"{score:.4g}"
-
-
-def of_one_step(found: Scores) -> dict[str, dict[str, float]]:
-  """The scores of the only step, as {task: {metric: score}}."""
-  return next(iter(found.values()), {})
 
 
 def _state(folder, pattern):

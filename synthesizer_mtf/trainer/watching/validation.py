@@ -89,14 +89,6 @@ def bound() -> "Validation | None":
   return chosen()
 
 
-def of_model(estimator: Any, vocabulary: Any, sequence_length: Any, batch_size: int
-             ) -> "Validation | None":
-  """The `Validation` of an estimator's model that gin chooses, or None."""
-  validation = bound()
-  return validation and validation.for_model(
-      estimator, vocabulary, sequence_length, batch_size)
-
-
 def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
   """The bindings of train_and_eval.gin for a task, and those of the parameters.
 
@@ -197,19 +189,19 @@ class Validation(callbacks.Callback):
           f"the latter to {every}, too.")
 
   def _datasets(self):
-    found = self._eval_dataset_fn(
+    datasets = self._eval_dataset_fn(
         sequence_length=self._length, vocabulary=self._vocabulary,
         dataset_split=self._split)
-    if not found:
+    if not datasets:
       raise checks.Error(f"`{_called('split')}` is {self._split!r}, which no task has; "
                          "set it to a split of the task.")
-    return [mesh_dataset.EvalDataset(*each) for each in found]
+    return [mesh_dataset.EvalDataset(*data) for data in datasets]
 
   def _check_targets(self, datasets):
-    for each in datasets:
-      if "targets" not in each.dataset_fn().element_spec:
+    for data in datasets:
+      if "targets" not in data.dataset_fn().element_spec:
         raise checks.Error(
-            f"`{_called('eval_dataset_fn')}` evaluates {each.name!r}, which has no "
+            f"`{_called('eval_dataset_fn')}` evaluates {data.name!r}, which has no "
             "targets; bind `mesh_eval_dataset_fn.mixture_or_task_name` to a task with "
             "targets.")
 
@@ -220,16 +212,13 @@ class Validation(callbacks.Callback):
     name = self._metric.rpartition("/")[2]
     if name not in measures.TEACHER_FORCED[:2]:  # These are sums over tokens.
       data_checks.check_unpacked(f"`{_called('metric')}`, {name!r}, needs")
-    if not measures.decodes(name):
-      known = {f"{each.name}/{name}" for each in datasets}
-    else:
-      known = set()
-      for each in datasets:
-        found = _names(each)
-        if found is None:
-          return  # They are known after the first evaluation.
-        known |= {f"{each.name}/{metric}" for metric in found}
-    self._value(dict.fromkeys(known, 0.0))
+    known = {}
+    for data in datasets:
+      metrics = _names(data) if measures.decodes(name) else {name}
+      if metrics is None:
+        return  # They are known after the first evaluation.
+      known.update({f"{data.name}/{metric}": 0.0 for metric in metrics})
+    self._value(known)
 
   def _value(self, results):
     """The value of the metric in results by "TASK/METRIC"."""
@@ -264,13 +253,13 @@ class Validation(callbacks.Callback):
 
   def _results(self, datasets, path, step) -> Iterator[tuple[str, float]]:
     """Yields ("TASK/METRIC", value)."""
-    for each in datasets:
-      found = self._estimator.evaluate(
-          self._input_fn(each), checkpoint_path=path, name=f"{each.name}_{self._split}")
-      yield from ((f"{each.name}/{name}", found[name])
+    for data in datasets:
+      values = self._estimator.evaluate(
+          self._input_fn(data), checkpoint_path=path, name=f"{data.name}_{self._split}")
+      yield from ((f"{data.name}/{name}", values[name])
                   for name in measures.TEACHER_FORCED)
     if measures.decodes(self._metric):
-      yield from self._of_decodes(datasets, step)
+      yield from self._decoded(datasets, step)
 
   def _input_fn(self, data):
     """The data as for perplexity_eval.gin, to their end."""
@@ -281,15 +270,15 @@ class Validation(callbacks.Callback):
 
     return input_fn
 
-  def _of_decodes(self, datasets, step):
+  def _decoded(self, datasets, step):
     """Yields what T5's mode `eval` computes, which it also writes to TensorBoard."""
-    found = {}
-    kept = [each._replace(metric_fns=[
-        _noting(fn, each.name, found) for fn in each.metric_fns]) for each in datasets]
+    noted = {}
+    kept = [data._replace(metric_fns=[
+        _noting(fn, data.name, noted) for fn in data.metric_fns]) for data in datasets]
     utils.eval_model(
         self._estimator, self._vocabulary, self._length, self._batch_size, self._split,
         self._folder, lambda **_: kept, None, step)
-    return found.items()
+    return noted.items()
 
   def on_checkpoint(self, training: callbacks.Training, step: int) -> None:
     """Evaluates a checkpoint if it is due or the last, unless a signal has arrived."""
@@ -308,12 +297,12 @@ def _features(example):
   return {name: value for name, value in example.items() if value.dtype != tf.string}
 
 
-def _noting(metric_fn, task, found):
-  """The metric, which also adds its values to `found` by "TASK/METRIC"."""
+def _noting(metric_fn, task, noted):
+  """The metric, which also adds its values to `noted` by "TASK/METRIC"."""
   def noting(targets, predictions):
     values = metric_fn(targets, predictions)
     if isinstance(values, dict):
-      found.update({f"{task}/{name}": value for name, value in values.items()})
+      noted.update({f"{task}/{name}": value for name, value in values.items()})
     return values
 
   return noting

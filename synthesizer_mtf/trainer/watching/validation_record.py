@@ -36,21 +36,22 @@ class Record:
     self.path = os.path.join(model_dir, NAME)
     self.evaluations: list[dict[str, Any]] = []
     self.best: dict[str, Any] | None = None
-    self._stopped_at: int | None = None
-    self._is_changed = False
-    found = _read(self.path)
-    if found is None:
-      return
-    self.evaluations, self._stopped_at = found["evaluations"], found.get("stopped_at")
-    self.best = found.get("best")
-    self._measure = found.get("measured") or self._measure_of_old(found["metric"])
+    content = _read(self.path) or {}
+    if content:
+      self.evaluations, self.best = content["evaluations"], content.get("best")
+      self._measure = content.get("measured") or self._guessed(content["metric"])
+    self._written = self._state(content.get("stopped_at"))
 
-  def _measure_of_old(self, metric):
+  def _guessed(self, metric):
     """The measure of a record of version 0.2.0, which has only the metric's name."""
     self._measure["metric"] = metric
-    if any(self._rank(each) > self._rank(self.best) for each in self.evaluations):
+    if any(self._rank(other) > self._rank(self.best) for other in self.evaluations):
       self._measure["greater_is_better"] = not self._measure["greater_is_better"]
     return self._measure
+
+  def _state(self, stopped_at):
+    """What `correct` writes anew if it differs; a new one after each change."""
+    return list(self.evaluations), self.best, stopped_at
 
   def continues(self, measure: measures.Measure) -> list[str]:
     """Takes over what evaluations measure now, unless the record's are of another.
@@ -70,24 +71,22 @@ class Record:
 
   def begin(self, measure: measures.Measure) -> None:
     """Drops all evaluations, as those of another measure."""
-    self.evaluations, self.best, self._stopped_at = [], None, None
-    self._measure = measure
+    self.evaluations, self.best, self._measure = [], None, measure
 
   def forget_after(self, step: int) -> None:
     """Drops evaluations of later steps, as of a model that went back."""
-    kept = [each for each in self.evaluations if each["step"] <= step]
-    self._is_changed, self.evaluations = kept != self.evaluations, kept
+    self.evaluations = [kept for kept in self.evaluations if kept["step"] <= step]
     if self.best is not None and self.best["step"] > step:
       self.best = {**self.best, "left_at": step}
 
   def forget_best(self) -> None:
     """Drops a best evaluation whose checkpoint is lost."""
-    self.best, self._is_changed = None, True
+    self.best = None
 
   @property
   def steps(self) -> set[int]:
     """The steps of the evaluations."""
-    return {each["step"] for each in self.evaluations}
+    return {evaluation["step"] for evaluation in self.evaluations}
 
   def has(self, step: int) -> bool:
     return step in self.steps
@@ -128,7 +127,7 @@ class Record:
     Args:
       stopped_at: the step at which patience has ended the training; None if it has not.
     """
-    self._stopped_at, self._is_changed = stopped_at, False
+    self._written = self._state(stopped_at)
     best = self.best and {**self.best, "checkpoint": (
         f"{complete.BEST}/model.ckpt-{self.best['step']}")}
     model_folder.write_whole(self.path, json.dumps({
@@ -137,7 +136,7 @@ class Record:
 
   def correct(self, stopped_at: int | None) -> None:
     """Writes the file if it names other evaluations, or another end by patience."""
-    if self._is_changed or self._stopped_at != stopped_at:
+    if self._written != self._state(stopped_at):
       self.write(stopped_at)
 
 
@@ -147,8 +146,7 @@ def stopped_at(model_dir: str) -> int | None:
   Raises:
     ValueError: the record of the evaluations cannot be read.
   """
-  found = _read(os.path.join(model_dir, NAME))
-  return None if found is None else found.get("stopped_at")
+  return (_read(os.path.join(model_dir, NAME)) or {}).get("stopped_at")
 
 
 def _read(path):
