@@ -89,20 +89,20 @@ def read_scores(folder: str) -> dict[int, dict[str, float]]:
   Raises:
     ValueError: there is no score of a GLUE or SuperGLUE task.
   """
-  names = {name for table in TABLES.values() for each in table.values()
-           for name in each}
-  found = collections.defaultdict(dict)
+  names = {name for table in TABLES.values() for names_of_column in table.values()
+           for name in names_of_column}
+  scores = collections.defaultdict(dict)
   for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events*"))):
     for event in _events(path):
       for value in event.summary.value:
         if value.tag.removeprefix(_PREFIX) in names:
-          found[event.step][value.tag] = value.simple_value
-  if not found:
+          scores[event.step][value.tag] = value.simple_value
+  if not scores:
     raise checks.Error(
         f"{folder!r} has no event file with scores of synth_glue_* or "
         "synth_super_glue_* tasks; name the folder that a run with eval.gin "
         "has written, as MODEL_DIR/validation_eval.")
-  return dict(found)
+  return dict(scores)
 
 
 def _events(path):
@@ -156,12 +156,12 @@ def main(argv: Sequence[str] | None = None) -> None:
   parser.add_argument("--json", metavar="FILE", help="write JSON lines")
   args = parser.parse_args(argv)
   with messages.ending("averages"):
-    found = list(rows(read_scores(args.folder)))
-  for row in found:
+    averages = list(rows(read_scores(args.folder)))
+  for row in averages:
     print(text(row))
   if args.json:
     with open(args.json, "w", encoding="utf-8") as f:
-      f.writelines(json.dumps(row) + "\n" for row in found)
+      f.writelines(json.dumps(row) + "\n" for row in averages)
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ def _read_vectors(path, wanted):
   Raises:
     ValueError: a line is not a word followed by as many numbers as in the first line.
   """
-  lines, found, count = text_source.Lines(path), {}, 0
+  lines, vectors, count = text_source.Lines(path), {}, 0
   total = np.zeros(())
   for line in lines:
     parts = line.rstrip().split(" ")
@@ -212,8 +212,8 @@ def _read_vectors(path, wanted):
                         f"{np.size(total) if count else 'at least 1'} needed.")
     total, count = total + vector, count + 1
     if word in wanted:
-      found[word] = vector
-  return found, total / count
+      vectors[word] = vector
+  return vectors, total / count
 
 
 def _word_and_numbers(parts, size):

@@ -22,12 +22,12 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def documents() -> dict[str, str]:
   """Returns {name: text}: manual topics and modules, in a fixed order."""
-  found = {f"topic {name}": text
+  texts = {f"topic {name}": text
            for name, text in sorted(pydoc_data.topics.topics.items())}
   root = sysconfig.get_paths()["stdlib"]
   for path in _source_files(root):
-    found[os.path.relpath(path, root)] = _docstrings(path)
-  return found
+    texts[os.path.relpath(path, root)] = _docstrings(path)
+  return texts
 
 
 def _source_files(root):
@@ -45,9 +45,9 @@ def _docstrings(path):
   with open(path, "rb") as f, warnings.catch_warnings():
     warnings.simplefilter("ignore")
     tree = ast.parse(f.read())
-  found = [ast.get_docstring(node) for node in ast.walk(tree)
+  docstrings = [ast.get_docstring(node) for node in ast.walk(tree)
            if isinstance(node, _DOCUMENTED)]
-  return "\n\n".join(filter(None, found))
+  return "\n\n".join(filter(None, docstrings))
 
 
 def is_held_out(name: str, percent: int) -> bool:

@@ -54,9 +54,9 @@ class LabelVocabulary(seqio.Vocabulary):
     return ("", *self.labels)[ids[0]]
 
   def _encode_tf(self, s):
-    found = tf.cast(tf.equal(s, self.labels), tf.int32)
+    matches = tf.cast(tf.equal(s, self.labels), tf.int32)
     ids = tf.range(1, self._base_vocab_size)
-    return tf.reduce_sum(found * ids, keepdims=True)
+    return tf.reduce_sum(matches * ids, keepdims=True)
 
   def _decode_tf(self, ids):
     return tf.gather(("", *self.labels), ids[..., 0])

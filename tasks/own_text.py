@@ -212,16 +212,16 @@ def parse_text(lines: lines_lib.Lines, key: str | None,
 
 def _documents_in_fields(lines, key, parameter):
   """Yields (text,) of each row whose text is not blank."""
-  found = False
+  has_text = False
   for text, in records.texts(
       lines, [records.Template(parameter, key)],
       f" {parameter} is {key!r}; change it if the text has another key."):
     if text.strip():
-      found = True
+      has_text = True
       yield text,
     else:
       lines.skip_blank()
-  if not found:
+  if not has_text:
     raise lines.no_text()
 
 

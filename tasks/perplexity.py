@@ -130,4 +130,4 @@ def _count_all(input_fn, vocabulary):
   with tf.Graph().as_default():
     counts = [count(batch["targets"], begins)
               for batch in tfds.as_numpy(input_fn({}))]
-  return [np.concatenate(each) for each in zip(*counts)]
+  return [np.concatenate(arrays) for arrays in zip(*counts)]

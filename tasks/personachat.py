@@ -77,7 +77,7 @@ def parse(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
     ValueError: a line without number, an empty utterance or reply, or a file
       without any reply.
   """
-  last, found = None, False
+  last, has_replies = None, False
   for line in lines:
     number, text = _numbered(line, lines)
     if last is None or number <= last:
@@ -93,10 +93,10 @@ def parse(lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
     else:
       said.append(columns[0])  # In ParlAI, a line without a reply is context.
       if len(columns) > 1:
-        found = True
+        has_replies = True
         yield _inputs(said, personas), columns[1]
         said.append(columns[1])
-  if not found:
+  if not has_replies:
     raise checks.Error(f"{lines.path!r} has no replies; they follow the "
                        "utterance after a tab.")
 

@@ -117,16 +117,16 @@ class Template:
 def _parts(parameter, template):
   """Returns pairs of (a text, the key that follows or None)."""
   try:
-    found = list(string.Formatter().parse(template))
-    if any(key == "" or form or conversion for _, key, form, conversion in found):
+    pieces = list(string.Formatter().parse(template))
+    if any(key == "" or form or conversion for _, key, form, conversion in pieces):
       raise ValueError("a brace needs a key, and nothing else")
-    if all(key is None for _, key, _, _ in found):
+    if all(key is None for _, key, _, _ in pieces):
       raise ValueError("it names no key")
   except ValueError as error:
     raise checks.Error(
         f"{parameter} is {template!r}, which is not a template ({error}); write it as "
         "'premise: {premise} hypothesis: {hypothesis}', and {{ for a brace.") from None
-  return [(before, key) for before, key, _, _ in found]
+  return [(before, key) for before, key, _, _ in pieces]
 
 
 def _field(row, key):
@@ -152,8 +152,8 @@ def texts(lines: lines_lib.Lines, templates: Sequence[Template],
     ValueError: a row lacks the fields, or is not a valid row. The message gives
       the row's number.
   """
-  keys = list(dict.fromkeys(key for each in templates for key in each.keys))
-  found = False
+  keys = list(dict.fromkeys(key for form in templates for key in form.keys))
+  has_rows = False
   for row, shown in _rows(lines, keys):
     made = tuple(text for template in templates
                  if (text := template.text(row)) is not None)
@@ -167,10 +167,10 @@ def texts(lines: lines_lib.Lines, templates: Sequence[Template],
                         "no text; write the whole character.")
     if any("\0" in text for text in made):
       raise lines.error("a NUL character (\\u0000), which is not text; remove it.")
-    found = True
+    has_rows = True
     lines.note_lengths(made)
     yield made
-  if not found:
+  if not has_rows:
     raise lines.no_text()
 
 

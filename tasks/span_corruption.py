@@ -91,7 +91,7 @@ def span_corruption(
         is_sentinel, tf.gather(table, tf.where(is_sentinel, index, 0)), tokens)
 
   return dataset.map(
-      lambda example: {name: number(each) for name, each in example.items()},
+      lambda example: {name: number(feature) for name, feature in example.items()},
       num_parallel_calls=tf.data.AUTOTUNE)
 
 
@@ -148,8 +148,8 @@ def _as_t5(**values):
   Raises:
     ValueError: gin names another objective, or two values.
   """
-  found = _of_t5(gin_internals.bindings())
-  if found is None:
+  of_t5 = _of_t5(gin_internals.bindings())
+  if of_t5 is None:
     raise checks.Error(
         "gin binds T5's `preprocessors.unsupervised`, as T5's objectives/*.gin do, to "
         "another objective than span corruption, but this task is span corruption, and "
@@ -158,7 +158,7 @@ def _as_t5(**values):
         "reads it, as T5's c4_v220_unsupervised does, or synth_text_lm for a language "
         "model.")
   ours = gin_internals.bindings().get(("", _NAME), {})
-  for name, value in values.items() if found else ():
+  for name, value in values.items() if of_t5 else ():
     theirs = gin_files.bound(_T5 + _SAME[name][0], _SAME[name][1])
     if name in ours and theirs != value:
       raise checks.Error(

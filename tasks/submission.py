@@ -127,20 +127,20 @@ def find(folder: str, step: int | None) -> tuple[int, dict[str, str]]:
   Raises:
     ValueError: there are no predictions for a task in FILES, or none of this step.
   """
-  found = {}
+  paths = {}
   for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
     match = _PREDICTIONS.fullmatch(name)
     if match and match[1] in FILES:
-      found.setdefault(int(match[2]), {})[match[1]] = os.path.join(folder, name)
-  if not found or (step is not None and step not in found):
-    steps = ", ".join(map(str, sorted(found))) or "none"
+      paths.setdefault(int(match[2]), {})[match[1]] = os.path.join(folder, name)
+  if not paths or (step is not None and step not in paths):
+    steps = ", ".join(map(str, sorted(paths))) or "none"
     raise checks.Error(
         f"{folder!r} has no predictions of synth_glue_* or synth_super_glue_* tasks"
         f"{'' if step is None else f' at step {step}'} (steps that it has: {steps}); "
         "evaluate with eval.gin and `utils.run.dataset_split = 'test'`, and name "
         "MODEL_DIR/test_eval.")
-  step = max(found) if step is None else step
-  return step, found[step]
+  step = max(paths) if step is None else step
+  return step, paths[step]
 
 
 def _read(path: str) -> list[Any]:
@@ -177,16 +177,16 @@ def main(argv: Sequence[str] | None = None) -> None:
   if args.t5_tfds_data_dir:
     seqio.set_tfds_data_dir_override(args.t5_tfds_data_dir)
   with messages.ending("submission"):
-    step, found = find(args.folder, args.step)
+    step, paths = find(args.folder, args.step)
     tf.io.gfile.makedirs(args.output)
-    for task, path in tqdm.tqdm(sorted(found.items()), disable=None):
+    for task, path in tqdm.tqdm(sorted(paths.items()), disable=None):
       content, invalid = lines(task, _rows(task, args.split), _read(path))
       model_folder.write_whole(
           os.path.join(args.output, FILES[task]), "\n".join(content) + "\n")
       if invalid:
         print(f"{task}: {invalid} predictions are not labels; the file has the "
               "first label instead.", file=sys.stderr)
-  print(f"Step {step}: {', '.join(FILES[task] for task in sorted(found))} in "
+  print(f"Step {step}: {', '.join(FILES[task] for task in sorted(paths))} in "
         f"{args.output}")
 
 

@@ -131,7 +131,7 @@ class FilesDataSource(seqio.FileDataSource):
   def file_names(self, split: str) -> list[str]:
     """Returns the names of a split's files or globs, without folders, for messages."""
     globs = self.files(split)[1] if self._is_named(split) else []
-    return [os.path.basename(each) for each in globs]
+    return [os.path.basename(pattern) for pattern in globs]
 
   def list_shards(self, split: str) -> list[str]:
     """Returns the sorted paths of a split's files, after checking all of them."""
@@ -256,14 +256,14 @@ def find_files(origin: str, globs: Iterable[str]) -> list[str]:
   """
   paths = set()
   for pattern in globs:
-    found = _matches(pattern)
-    if not found:
+    matches = _matches(pattern)
+    if not matches:
       where = "" if os.path.isabs(pattern) or "://" in pattern else (
           f", neither beside the gin file nor in {os.getcwd()!r}")
       raise checks.Error(
           f"{origin} is {pattern!r}, but there is no such file{where}; give paths "
           "or globs of files that exist.")
-    paths.update(found)
+    paths.update(matches)
   for path in sorted(paths):
     checks.check_regular_file(origin, path)
     if tf.io.gfile.isdir(path):

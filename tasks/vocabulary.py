@@ -274,15 +274,15 @@ def _add_sentinels(model, which, extra_ids):
     which: the name of the model in messages.
     extra_ids: as in `load`.
   """
-  found = {}
+  numbers = {}
   for i, piece in enumerate(model.pieces):
     if match := SENTINEL.fullmatch(piece.piece):
-      found[int(match[1])] = i
-  built_in = len(found)
-  if set(found) != set(range(built_in)):
+      numbers[int(match[1])] = i
+  built_in = len(numbers)
+  if set(numbers) != set(range(built_in)):
     raise checks.Error(
         f"{which}, whose pieces <extra_id_N> are not numbered from 0 on but "
-        f"{sorted(found)}; {_remedy()}")
+        f"{sorted(numbers)}; {_remedy()}")
   if extra_ids is None:
     extra_ids = built_in or EXTRA_IDS
   if extra_ids < built_in:
@@ -291,11 +291,11 @@ def _add_sentinels(model, which, extra_ids):
         f"{built_in} built in; set it to as many or more.")
   first = [] if built_in else range(min(extra_ids, EXTRA_IDS))
   for number in (*reversed(first), *range(built_in + len(first), extra_ids)):
-    found[number] = len(model.pieces)
+    numbers[number] = len(model.pieces)
     model.pieces.add(
         piece=f"\u2581<extra_id_{number}>", score=0.0,
         type=sentencepiece_model_pb2.ModelProto.SentencePiece.USER_DEFINED)
-  return [found[number] for number in range(extra_ids)]
+  return [numbers[number] for number in range(extra_ids)]
 
 
 def _spaced(model):

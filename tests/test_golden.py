@@ -15,10 +15,10 @@ from support import processes
 @pytest.mark.slow
 def test_the_public_names_are_those_of_the_record():
   # In this process, other tests may have registered more.
-  found = processes.call(golden.names)
+  today = processes.call(golden.names)
   expected = golden.NAMES.read_text(encoding="utf-8").splitlines()
-  assert sorted(set(expected) - set(found)) == []  # Names that users would miss.
-  assert found == expected
+  assert sorted(set(expected) - set(today)) == []  # Names that users would miss.
+  assert today == expected
 
 
 @pytest.mark.slow
@@ -26,6 +26,6 @@ def test_the_public_names_are_those_of_the_record():
 def test_an_old_checkpoint_evaluates_and_decodes_to_the_same_digits(notation):
   folder = golden.FOLDER / notation
   expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
-  found = golden.evaluate(notation, folder)
-  assert found["ids"] == expected["ids"]
-  assert found["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+  numbers = golden.evaluate(notation, folder)
+  assert numbers["ids"] == expected["ids"]
+  assert numbers["loss"] == pytest.approx(expected["loss"], rel=1e-6)

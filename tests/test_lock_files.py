@@ -53,11 +53,11 @@ NEW = ["3.12", "3.13"], ["x86_64", "aarch64"]
 
 
 def test_only_files_that_linux_can_install_are_locked(lock):
-  found = lock.entry(package(
+  text = lock.entry(package(
       "a", "cp312-abi3-manylinux_2_17_x86_64", "cp312-cp312-win_amd64",
       "cp311-cp311-manylinux_2_17_x86_64", "cp312-cp312-musllinux_1_1_x86_64",
       "cp312-cp312-manylinux_2_28_aarch64", "cp313-cp313-manylinux_2_28_aarch64"), *NEW)
-  assert found == ("a==1.0 \\\n    --hash=sha256:000 \\\n    --hash=sha256:444 \\\n"
+  assert text == ("a==1.0 \\\n    --hash=sha256:000 \\\n    --hash=sha256:444 \\\n"
                    "    --hash=sha256:555\n    # wheels: 3.12, 3.13\n")
 
 
@@ -70,14 +70,14 @@ def test_a_package_without_a_wheel_for_one_python_is_refused(lock):
 
 
 def test_a_package_needs_no_wheel_for_a_python_that_does_not_need_it(lock):
-  found = lock.entry(package(
+  text = lock.entry(package(
       "a", "cp312-cp312-manylinux2014_x86_64", "cp312-cp312-manylinux2014_aarch64",
       marker="python_full_version == '3.12.*' and sys_platform == 'linux'"), *NEW)
-  assert found.startswith("a==1.0 ; python_version == '3.12' \\\n")
-  assert found.endswith("# wheels: 3.12\n")
+  assert text.startswith("a==1.0 ; python_version == '3.12' \\\n")
+  assert text.endswith("# wheels: 3.12\n")
 
 
 def test_a_package_on_the_list_is_built_from_its_source(lock):
-  found = lock.entry(package("promise"), *NEW)
-  assert found == ("promise==1.0 \\\n    --hash=sha256:sss\n    # built: "
+  text = lock.entry(package("promise"), *NEW)
+  assert text == ("promise==1.0 \\\n    --hash=sha256:sss\n    # built: "
                    f"{lock.BUILT['promise']}\n")

@@ -116,14 +116,14 @@ def loop(graph, make, mesh_impl=mtf.placement_mesh_impl.PlacementMeshImpl):
   """The sums of what `make` returns in three steps."""
   zero = mtf.zeros(graph.mesh, [], tf.int32)
   total = mtf.zeros(graph.mesh, [D_MODEL])
-  _, *found = loops.while_loop(
+  _, *outputs = loops.while_loop(
       lambda i, *_: mtf.less(i, 3),
       lambda i, total, last: [i + 1, total + (new := make()), new],
       [zero, total, total])
   lowering = mtf.Lowering(graph.graph, {graph.mesh: mesh_impl(
       mtf.Shape([]), mtf.LayoutRules([]), [""])}, autostack=False)
   with tf.Session() as session:
-    return session.run([lowering.export_to_tf_tensor(t) for t in found])
+    return session.run([lowering.export_to_tf_tensor(t) for t in outputs])
 
 
 def test_random_numbers_of_a_users_own_are_drawn_in_each_step(graph):
@@ -253,9 +253,9 @@ def test_rows_are_added_to_a_gradient_that_others_read(graph):
     assert type(added.operation) is lookup.AddRowsOperation
     again = mtf.einsum([total, added], output_shape=table.shape)
     kept = table_values * scale
-    for found, expected in zip(on_cpu(graph, added, total, table, again), (
+    for value, expected in zip(on_cpu(graph, added, total, table, again), (
         kept + counts, kept, table_values, kept * (kept + counts))):
-      np.testing.assert_allclose(found, expected, atol=1e-5)
+      np.testing.assert_allclose(value, expected, atol=1e-5)
 
 
 # Embeddings and losses.
@@ -312,7 +312,7 @@ def test_models_with_losses_of_their_own_keep_them():
 def test_other_optimizers_update_as_they_do():
   models.parse_gin([], ["synthesizer_stack.attention = 'V'"])
   lookalikes.check_stay(
-      lambda each: adafactor.fast(lambda: each, mesh_shape="", layout="")(),
+      lambda chosen: adafactor.fast(lambda: chosen, mesh_shape="", layout="")(),
       optimize.AdafactorOptimizer, "apply_grad", lambda cls: cls(learning_rate=0.1))
 
 
@@ -357,8 +357,8 @@ def test_operations_that_only_have_the_names_of_ours_stay_in_float32(monkeypatch
   ours = {"Einsum"} if mixed_precision.has_products() else set()
   for name in mixed_precision.OPERATIONS:
     operation = getattr(tf.raw_ops, name)
-    found = in_bfloat16(lambda x, y, operation=operation: operation(x=x, y=y))
-    assert found == (ours and {*ours, name})
+    changed = in_bfloat16(lambda x, y, operation=operation: operation(x=x, y=y))
+    assert changed == (ours and {*ours, name})
   for make in (
       lambda x, y: tf.add(x, y, name="Add"),
       lambda x, y: tf.multiply(x, y, name="MulNoNan"),
@@ -381,8 +381,8 @@ def test_only_the_line_of_mesh_is_not_printed(monkeypatch):
         tf.Print(loss, [loss], "step, tf_loss") * 1]
     printed = tf.Print(loss, [loss], "step, tf_loss")
     assert progress.quiet(spec := train_spec(printed)).loss is loss
-    for each in lookalikes:
-      assert progress.quiet(train_spec(each)).loss is each
+    for unknown in lookalikes:
+      assert progress.quiet(train_spec(unknown)).loss is unknown
     monkeypatch.setattr(logging, "get_verbosity", lambda: logging.DEBUG)
     assert progress.quiet(spec).loss is printed
 
@@ -447,9 +447,9 @@ def test_damage_elsewhere_is_not_taken_for_that_of_the_checkpoint(tmp_path):
               tf.errors.OutOfRangeError(None, None, "too short")]
   checkpoint = path, str(tmp_path / "model.ckpt-2"), None  # The second was removed.
   for own, error in zip(checkpoint * 3, errors * 3):
-    with pytest.raises(tf.errors.OpError) as found, failures.explained_damage(own):
+    with pytest.raises(tf.errors.OpError) as raised, failures.explained_damage(own):
       raise error
-    assert found.value is error
+    assert raised.value is error
   checkpoint_files.flip(checkpoint_files.largest_data_file(tmp_path, 4))
   with pytest.raises(ValueError, match="is damaged"), failures.explained_damage(path):
     raise errors[0]
@@ -479,5 +479,5 @@ def test_variables_that_a_user_places_on_cpus_change_no_result(monkeypatch):
       types.SimpleNamespace(device_function=lambda operation: "/cpu:0"),
       mtf.utils.BalancedVariablePlacer(["/cpu:0", "/device:CPU:0"])):
     monkeypatch.setattr(models, "variable_placer", lambda tpu, placer=placer: placer)
-    found, *_ = harness.forward(cases.make_layer("R+V"), x, True, IDS, packed=True)
-    np.testing.assert_allclose(found[seen], expected[seen], atol=1e-5)
+    y, *_ = harness.forward(cases.make_layer("R+V"), x, True, IDS, packed=True)
+    np.testing.assert_allclose(y[seen], expected[seen], atol=1e-5)

@@ -25,8 +25,8 @@ OF_STUDIES = ("synth_ability_", "synth_lra_")
 
 
 def _user_flags(module):
-  found = flags.FLAGS.flags_by_module_dict()
-  return {flag.name for flag in found.get(module, [])}
+  modules = flags.FLAGS.flags_by_module_dict()
+  return {flag.name for flag in modules.get(module, [])}
 
 
 def test_launcher_takes_exactly_the_flags_of_t5():
@@ -80,24 +80,24 @@ def test_setup_names_the_supported_pythons_on_another_one(tmp_path):
 
 
 def test_editdistance_in_python_has_what_its_users_call():
-  found = runpy.run_path(
+  functions = runpy.run_path(
       str(ROOT / "requirements" / "editdistance" / "editdistance.py"))
   for name in ("eval", "distance"):
-    assert found[name]("kitten", "sitting") == 3
-    assert found[name](["a", "bc"], ["bc"]) == 1
+    assert functions[name]("kitten", "sitting") == 3
+    assert functions[name](["a", "bc"], ["bc"]) == 1
   for name in ("eval_criterion", "distance_le_than"):
-    assert found[name]("ab", "b", 1) and not found[name]("ab", "c", 1)
+    assert functions[name]("ab", "b", 1) and not functions[name]("ab", "c", 1)
 
 
 def test_every_dependency_has_a_reason():
   lines = (ROOT / "pyproject.toml").read_text().splitlines()
   first = lines.index("dependencies = [")
   last = lines.index("[tool.setuptools.dynamic]")
-  found = [(before.strip(), line.strip())
+  blocks = [(before.strip(), line.strip())
            for before, line in zip(lines[first:last], lines[first + 1:last])
            if line.startswith('  "')]
-  assert len(found) > 40
-  assert [line for before, line in found
+  assert len(blocks) > 40
+  assert [line for before, line in blocks
           if before[:1] not in ("#", '"') and "synthesizer-mtf[" not in line] == []
 
 

@@ -26,8 +26,8 @@ ALLOWED = {"bar.total"}  # Our own progress bar.
 
 
 def test_only_one_module_reads_gins_own_state():
-  found = [path.name for path in SOURCES if "gin.config._" in path.read_text()]
-  assert found == ["gin_internals.py"]
+  names = [path.name for path in SOURCES if "gin.config._" in path.read_text()]
+  assert names == ["gin_internals.py"]
 
 
 # They look only at operations of classes of their own.
@@ -38,9 +38,9 @@ def test_places_that_decide_by_operations_of_others_are_in_the_register():
   package = ROOT / "synthesizer_mtf"
   looks = re.compile(r"\.type (==|in|!=|not)|\bop\.type\b|\.operation\b|\bnode\.op\b|"
                      r"\.consumers\(|get_operations\(|_MIXED_PRECISION_GRAPH_REWRITE")
-  found = {str(path.relative_to(package)) for path in SOURCES
+  modules = {str(path.relative_to(package)) for path in SOURCES
            if package in path.parents and looks.search(path.read_text())}
-  assert found - OWN_OPERATIONS - {"trainer/checkpoints/optimizer_slots.py"} == set(
+  assert modules - OWN_OPERATIONS - {"trainer/checkpoints/optimizer_slots.py"} == set(
       patches.RECOGNIZED)
   for place, entry in patches.RECOGNIZED.items():
     assert all(text and text == text.strip() for text in entry), place
@@ -59,12 +59,12 @@ OPERATORS = {f"__{prefix}{name}__" for prefix in ("", "r", "i") for name in (
 
 def test_operators_and_lists_that_mesh_uses_are_in_the_register():
   package = ROOT / "synthesizer_mtf"
-  found = {
+  hooks = {
       str(path.relative_to(package)) for path in SOURCES if package in path.parents
       for node in ast.walk(ast.parse(path.read_text()))
       if getattr(node, "attr", None) == "operations" or (
           isinstance(node, ast.FunctionDef) and node.name in OPERATORS)}
-  assert found == set(patches.HOOKS)
+  assert hooks == set(patches.HOOKS)
 
 
 def private_names(tree, imported=frozenset()):
@@ -74,7 +74,7 @@ def private_names(tree, imported=frozenset()):
     tree: the syntax tree of the file.
     imported: the names that modules of ours make, which this one imports.
   """
-  own, found = made_names(tree), set()
+  own, assigned = made_names(tree), set()
   for node in ast.walk(tree):
     if isinstance(node, ast.Attribute):
       of, name = ast.unparse(node.value), node.attr
@@ -87,8 +87,8 @@ def private_names(tree, imported=frozenset()):
     known = (imported if of.startswith("super(") else
              own | imported if of in ("self", "cls") else own)
     if re.fullmatch("_[A-Za-z].*", name) and name not in known | PUBLISHED:
-      found.add(name)
-  return found
+      assigned.add(name)
+  return assigned
 
 
 # Begin with _, but are documented.
@@ -123,14 +123,14 @@ def imported_trees(tree):
 
 def test_private_names_of_other_packages_are_in_the_register():
   known = {name for inside in patches.INSIDES for name in inside.names}
-  found = {}
+  unlisted = {}
   for path in SOURCES:
     tree = ast.parse(path.read_text())
     if names := private_names(tree):
       imported = set().union(*map(made_names, imported_trees(tree)))
       if names := private_names(tree, imported) - known:
-        found[str(path)] = names
-  assert not found
+        unlisted[str(path)] = names
+  assert not unlisted
   sources = "".join(path.read_text() for path in SOURCES)
   for inside in patches.INSIDES:
     assert inside.why == inside.why.strip() != ""
@@ -189,14 +189,14 @@ def root_of(node):
 
 def foreign_modules(tree):
   """The names under which a file imports other packages, and parts of them."""
-  found = set()
+  imported = set()
   for node in ast.walk(tree):
     if isinstance(node, ast.Import):
-      found |= {a.asname or a.name.partition(".")[0] for a in node.names}
+      imported |= {a.asname or a.name.partition(".")[0] for a in node.names}
     elif isinstance(node, ast.ImportFrom) and not node.level and not (
         node.module.startswith("synthesizer_mtf")):
-      found |= {a.asname or a.name for a in node.names}
-  return found
+      imported |= {a.asname or a.name for a in node.names}
+  return imported
 
 
 def made_here(function):
@@ -216,12 +216,12 @@ def made_here(function):
 def targets(node):
   """The expressions that a statement assigns to, or deletes."""
   if isinstance(node, (ast.Assign, ast.Delete)):
-    found = node.targets
+    assigned = node.targets
   elif isinstance(node, (ast.AugAssign, ast.AnnAssign, ast.For)):
-    found = [node.target]
+    assigned = [node.target]
   else:
-    found = []
-  for target in found:
+    assigned = []
+  for target in assigned:
     yield from ast.walk(target)
 
 
@@ -243,7 +243,7 @@ def changes(text):
   """
   tree = ast.parse(text)
   modules = foreign_modules(tree)
-  found = []
+  changed = []
   own = {}
   for function in ast.walk(tree):  # Inner functions come later, and win.
     if isinstance(function, ast.FunctionDef):
@@ -252,23 +252,23 @@ def changes(text):
     for target in targets(node):
       root = root_of(target)
       if isinstance(target, ast.Subscript) and root in modules:
-        found.append(ast.unparse(target))
+        changed.append(ast.unparse(target))
       if not isinstance(target, ast.Attribute) or isinstance(
           target.ctx, ast.Load) or root in ("self", "cls"):
         continue
       if root in own.get(node, ()) and not is_private(target.attr):
         continue
-      found.append(ast.unparse(target))
+      changed.append(ast.unparse(target))
     if isinstance(node, ast.Call):
       name = getattr(node.func, "attr", getattr(node.func, "id", None))
       if name in ("setattr", "delattr"):
-        found.append(ast.unparse(node))
-  return found
+        changed.append(ast.unparse(node))
+  return changed
 
 
 def test_only_the_register_changes_other_packages():
-  assert not {str(path): found for path in SOURCES
-              if (found := set(changes(path.read_text())) - ALLOWED)}
+  assert not {str(path): unlisted for path in SOURCES
+              if (unlisted := set(changes(path.read_text())) - ALLOWED)}
 
 
 @pytest.mark.parametrize("text", [

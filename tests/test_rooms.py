@@ -55,13 +55,13 @@ def imports(path):
             if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
             for node in ast.walk(function)}
   for node in ast.walk(tree):
-    found = []
+    targets = []
     if isinstance(node, ast.ImportFrom):  # Without a module it is "from . import".
-      found = [f"{node.module or 'synthesizer_mtf'}.{alias.name}"
+      targets = [f"{node.module or 'synthesizer_mtf'}.{alias.name}"
                for alias in node.names]
     elif isinstance(node, ast.Import):
-      found = [alias.name for alias in node.names]
-    for target in found:
+      targets = [alias.name for alias in node.names]
+    for target in targets:
       if target.startswith("synthesizer_mtf."):
         result.append((target.partition(".")[2], id(node) in inside))
   return result
@@ -140,10 +140,10 @@ BUILDERS = {
 
 
 def test_a_model_is_built_in_one_place():
-  found = {call: {name for name, path in MODULES.items() for node in
+  callers = {call: {name for name, path in MODULES.items() for node in
                   ast.walk(parsed(path)) if isinstance(node, ast.Call) and
                   getattr(node.func, "attr", None) == call} for call in BUILDERS}
-  assert found == BUILDERS
+  assert callers == BUILDERS
 
 
 def test_the_package_never_imports_studies_but_hands_over_to_it_by_name():
@@ -219,9 +219,9 @@ def undeclared(paths, extras=("",)):
   declared = {utils.canonicalize_name(name)
               for name, extra in required if extra in extras}
   distributions = importlib.metadata.packages_distributions()
-  found = {package for path in paths for package in imported_at_once(path)} - {
+  packages = {package for path in paths for package in imported_at_once(path)} - {
       *sys.stdlib_module_names, *OWN}
-  return [package for package in found
+  return [package for package in packages
           if declared.isdisjoint(map(
               utils.canonicalize_name, distributions.get(package, ())))]
 

@@ -32,7 +32,7 @@ def run(m, decode, number, logits_of, scale=1.0):
     one = [mtf.gather(ids, mtf.constant(ids.mesh, i, dtype=tf.int32),
                       ids.shape.dims[1]) for i in range(number)]
     with tf.variable_scope("", reuse=True):
-      logits = [logits_of(each) for each in one]
+      logits = [logits_of(tokens) for tokens in one]
     (values,), _ = m.run(ids, scores, lengths, *logits, scale=scale)
   ids, scores, lengths, *logits = values
   return ids, scores, lengths, np.stack(logits, 1)

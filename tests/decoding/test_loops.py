@@ -27,17 +27,17 @@ def search(fast, *bindings, vocabulary, scale):
   m = models.Model(vocabulary=vocabulary)
   owner, name = ((decoder.Decoder, "_search") if fast
                  else (mtf.beam_search, "beam_search"))
-  found, original = [], getattr(owner, name)
+  searched, original = [], getattr(owner, name)
 
   def keep(*args, **kwargs):
-    found.extend(original(*args, **kwargs))
-    return found[:2]
+    searched.extend(original(*args, **kwargs))
+    return searched[:2]
 
   with m.tf_graph.as_default(), mock.patch.object(
       loops, "FIRST_BLOCK", 3), mock.patch.object(owner, name, keep):
     outputs = m.model.decode(m.ids(INPUTS), max_decode_length=LENGTH, beam_size=3,
                              alpha=0.6, decode_length_constant=20)
-    runs, _ = m.run(outputs, *found, scale=scale, steps=2)
+    runs, _ = m.run(outputs, *searched, scale=scale, steps=2)
   for first, again in zip(*runs):
     np.testing.assert_array_equal(first, again)  # The caches start empty.
   return runs[0]
@@ -73,13 +73,13 @@ def test_the_search_stops_once_the_best_beam_is_certain_unless_gin_forbids_it(
       alpha=0.6, eos_id=1, stop_early=stop_early, candidates=4, parts=1)
   with tf.Graph().as_default(), tf.Session() as session:
     none = tf.zeros([1, 2, 4], tf.int32)
-    found = beams.Beams(  # What has ended is better than all that is going on.
+    state = beams.Beams(  # What has ended is better than all that is going on.
         sequences=none, finished=none, log_probs=tf.constant([[-50.0, -60.0]]),
         scores=tf.constant([[-1.0, -2.0]]), flags=tf.constant([[True, True]]),
         parents=tf.constant([[0, 1]]), settled=tf.constant([False]))
-    found = beams.grow(options, found, tf.zeros([1, 2, 5]), tf.constant(1),
+    state = beams.grow(options, state, tf.zeros([1, 2, 5]), tf.constant(1),
                        tf.constant(4))
-    assert session.run(found.settled).tolist() == [stop_early]
+    assert session.run(state.settled).tolist() == [stop_early]
 
 
 @pytest.mark.parametrize("answers", [1, 2])
@@ -104,10 +104,10 @@ def test_what_is_settled_is_the_same_however_long_others_go_on(answers):
           options, state, tf.constant(logits[position]), tf.constant(position),
           tf.constant(length), tf.constant(horizon, tf.int32))
       steps.append((state.settled, beams.best(options, state, tf.constant(length))))
-    found = session.run(steps)
+    states = session.run(steps)
   ends = {}
   for example in range(examples):
-    kept = [tuple(x[example].tolist() for x in best) for settled, best in found
+    kept = [tuple(x[example].tolist() for x in best) for settled, best in states
             if settled[example]]
     assert all(best == kept[0] for best in kept)
     ends[example] = length - len(kept) + 1
@@ -219,9 +219,9 @@ def test_the_best_tokens_equal_tensorflows_even_in_a_tie(k):
 def test_log_sum_exp_is_right_for_large_logits():
   x = np.array([[1e4, 0, -1e4], [-3e4, -3e4, -3e4]], np.float32)
   with tf.Graph().as_default(), tf.Session() as session:
-    found = session.run(top_tokens.log_sum_exp(
+    sums = session.run(top_tokens.log_sum_exp(
         tf.constant(x), tf.constant(x[:, :1]), tf.zeros([2, 1], tf.int32)))
-  np.testing.assert_allclose(found, [[1e4], [-3e4 + np.log(3)]], rtol=1e-6)
+  np.testing.assert_allclose(sums, [[1e4], [-3e4 + np.log(3)]], rtol=1e-6)
 
 
 def casts_of_weights(inputs):
@@ -255,7 +255,7 @@ def test_mixed_precision_rounds_the_keys_and_values_of_many_texts_once(
     before = [] if changes else [types.SimpleNamespace(tensor_list=[factors[1]])]
     products = loops._RoundedProducts(types.SimpleNamespace(tensors=dict(
         enumerate(before))))
-    found = [products.einsum("abcd,abed->abce", *factors) for _ in range(2)]
+    both = [products.einsum("abcd,abed->abce", *factors) for _ in range(2)]
     made = [op for op in graph.get_operations()
             if op.type in ("Einsum", "BatchMatMulV3")]
     assert {(op.type, op.outputs[0].dtype == tf.bfloat16) for op in made} == {
@@ -263,7 +263,7 @@ def test_mixed_precision_rounds_the_keys_and_values_of_many_texts_once(
     assert sum(factors[1] is x for op in graph.get_operations() for x in op.inputs
                ) == (2 if changes else 1)
     np.testing.assert_allclose(
-        session.run(found), [np.einsum("abcd,abed->abce", queries, keys)] * 2,
+        session.run(both), [np.einsum("abcd,abed->abce", queries, keys)] * 2,
         rtol=2 ** -6 if kind == "Einsum" else 1e-6)
 
 

@@ -46,10 +46,10 @@ def test_every_attention_file_makes_the_attention_of_its_name():
     m = models.build()
     for stack in (m.encoder, m.decoder):
       layer = stack.layer_stack.layers[0]
-      found = [*map(type, layer.mixture.synthesizers)] if (
+      classes = [*map(type, layer.mixture.synthesizers)] if (
           isinstance(layer, synthesizer_mtf.SyntheticAttention)) else [type(layer)]
       in_encoders = "pattern" in name or "linformer" in name
-      assert found == parts or stack is m.decoder and in_encoders, name
+      assert classes == parts or stack is m.decoder and in_encoders, name
 
 
 def test_the_matrices_of_fix_are_no_parameters():

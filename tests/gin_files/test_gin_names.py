@@ -77,20 +77,20 @@ def test_a_value_that_is_missing_is_named():
 
 def test_the_last_value_of_a_binding_counts(written):
   path = written("a/RandomLogits.stddev = %gin.REQUIRED\nx = 1\n")
-  found = gin_files.check(
+  values = gin_files.check(
       [path], ["a/RandomLogits.stddev = %x", "x = 2", "y = %gin.REQUIRED", "y = 3",
                "b/z = 1", "w = %b/z", "v = %nowhere", "v = 4", "u/gin.macro.value = 1",
                "t = %u"])
-  assert found["", "x", ""] == 2 and found["", "y", ""] == 3
-  logits, = [key for key in found if key[0] == "a"]
-  assert logits[1].endswith("RandomLogits") and str(found[logits]) == "%x"
+  assert values["", "x", ""] == 2 and values["", "y", ""] == 3
+  logits, = [key for key in values if key[0] == "a"]
+  assert logits[1].endswith("RandomLogits") and str(values[logits]) == "%x"
 
 
 @pytest.mark.parametrize("skip", [True, ["gone", "also_gone"]])
 def test_names_that_may_be_unknown_are_skipped(skip):
   bindings = ["gone.x = 3", "utils.run.optimizer = @also_gone", "import gone"]
-  found = gin_files.check([], bindings, skip)
-  assert not [key for key in found if key[1] == "gone"]
+  values = gin_files.check([], bindings, skip)
+  assert not [key for key in values if key[1] == "gone"]
   with pytest.raises(checks.Error, match="gone"):
     gin_files.check([], bindings)
 

@@ -32,8 +32,8 @@ def fixture_told(caplog, monkeypatch):
   monkeypatch.setattr(gin_past, "_warned", set())
   python_logging.getLogger("absl").propagate = True
   with caplog.at_level("WARNING", logger="absl"):
-    yield lambda: [each.getMessage() for each in caplog.records
-                   if "older T5" in each.getMessage()]
+    yield lambda: [record.getMessage() for record in caplog.records
+                   if "older T5" in record.getMessage()]
 
 
 def by_parse(path):
@@ -67,11 +67,11 @@ def test_a_published_configuration_is_read_and_old_lines_are_named_once(
     way(old)
   line, = told()
   assert str(old) in line
-  for each in ("`decoder/make_layer_stack.use_universal_transformer = False` in line",
+  for words in ("`decoder/make_layer_stack.use_universal_transformer = False` in line",
                "`import t5.data.sentencepiece_vocabulary` in line 9",
                "`run.vocabulary = @t5.data.sentencepiece_vocabulary",
                "`pack_dataset.use_custom_ops = True` in line"):
-    assert each in line
+    assert words in line
   assert gin.query_parameter("decoder/LayerStack.norm_epsilon") == 1e-6
   assert gin.query_parameter("%d_model") == 16
   for parameter in ("pack_dataset.use_custom_ops", "run.vocabulary"):

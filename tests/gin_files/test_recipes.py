@@ -153,5 +153,5 @@ def parameters_of_table_2(attention):
 def test_rows_of_table_2_differ_from_the_transformer_as_in_the_paper():
   transformer = parameters_of_table_2("v")
   for attention, millions in (("r", 0.0), ("r+v", 6.3), ("fr", -5.9), ("fix", -6.3)):
-    found = parameters_of_table_2(attention) - transformer
-    assert round(found / 1e6, 1) == millions
+    more = parameters_of_table_2(attention) - transformer
+    assert round(more / 1e6, 1) == millions

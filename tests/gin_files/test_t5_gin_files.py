@@ -64,17 +64,17 @@ def test_files_are_scored(command, trained, attention):
       decoded(output.with_name(f"scored.{name}"))
       for name in ("scores", "targets", "lengths"))
   assert targets == [word[::-1] for word in command.words[:3]]
-  assert len(scores) == 3 and all(0 < int(each) <= 12 for each in lengths)
+  assert len(scores) == 3 and all(0 < int(length) <= 12 for length in lengths)
   gin.clear_config()
   python = t5.models.MtfModel(
       model_dir=str(trained), tpu=None, batch_size=4, sequence_length=LENGTHS,
       mesh_shape="model:1,batch:1", mesh_devices=["cpu:0"])
   command.bind_data()
-  found = python.score(
+  scored = python.score(
       str(folder / "inputs"), str(folder / "targets"),
       vocabulary=t5.models.mesh_transformer.get_vocabulary("synth_text_pairs"))
-  np.testing.assert_allclose(found[0], list(map(float, scores)), rtol=1e-4)
-  assert found[1] == targets
+  np.testing.assert_allclose(scored[0], list(map(float, scores)), rtol=1e-4)
+  assert scored[1] == targets
 
 
 @pytest.mark.slow

@@ -83,9 +83,9 @@ def test_answers_are_the_likeliest_classes_with_numpys_log_likelihoods(classes):
   m = make(*NO_BLOCKS)
   with m.tf_graph.as_default():
     inputs = m.ids(INPUTS)
-    found = recorded(lambda: m.model.decode(inputs), classes)
+    answers = recorded(lambda: m.model.decode(inputs), classes)
     ((ids, scores, lengths, best),), p = m.run(
-        *found, m.model.decode(inputs), scale=1.0)
+        *answers, m.model.decode(inputs), scale=1.0)
   expected = numpy_scores(p, "mean")
   assert ids.shape == (4, classes, 1) and (lengths == 1).all()
   np.testing.assert_array_equal(ids[:, 0], best)
@@ -139,10 +139,10 @@ def test_both_texts_share_the_encoder_are_read_apart_and_decide_the_class():
     pooled = [m.model._pooled(
         m.ids(ids), False, "eval", mtf.VariableDType(tf.float32), 1)[0]
               for ids in (SIX, swapped)]
-    (found,), _ = m.run(*pooled, logits, m.model.decode(m.ids(SIX)), scale=0.7)
-  np.testing.assert_allclose(found[0][:, ::-1], found[1], atol=1e-5)
-  assert np.abs(found[0][:, 0] - found[0][:, 1]).max() > 1e-3
-  np.testing.assert_array_equal(found[3], found[2].argmax(-1))
+    (values,), _ = m.run(*pooled, logits, m.model.decode(m.ids(SIX)), scale=0.7)
+  np.testing.assert_allclose(values[0][:, ::-1], values[1], atol=1e-5)
+  assert np.abs(values[0][:, 0] - values[0][:, 1]).max() > 1e-3
+  np.testing.assert_array_equal(values[3], values[2].argmax(-1))
 
 
 @pytest.mark.parametrize("name", TABLE7)

@@ -69,7 +69,7 @@ def test_a_layer_keeps_what_gin_gave_it_in_another_scope(bindings, scope):
   assert type(fast) is feed_forward.DenseReluDense
   assert vars(fast) == vars(layer)
   trained, expected, evaluated = [
-      run(each, mode)[0] for each, mode in (
+      run(case, mode)[0] for case, mode in (
           (fast, "train"), (layer, "train"), (fast, "eval"))]
   np.testing.assert_allclose(trained, expected, atol=1e-5)
   np.testing.assert_allclose(evaluated, expected, atol=1e-5)

@@ -51,7 +51,7 @@ def trained_accuracy(notation):
     lowering = mtf.Lowering(graph.graph, {
         graph.mesh: mtf.placement_mesh_impl.PlacementMeshImpl("", "", [""])})
     step = [lowering.lowered_operation(op) for op in updates]
-    found = lowering.export_to_tf_tensor(logits)
+    exported = lowering.export_to_tf_tensor(logits)
     generator = np.random.RandomState(0)
     with sessions.start() as session:
       session.run(tf.global_variables_initializer())
@@ -62,7 +62,7 @@ def trained_accuracy(notation):
             right, [(0, 0), (PAIRS, 0)], constant_values=-1)}
         if number < STEPS:
           session.run(step, feed)
-      best = session.run(found, feed)[:, PAIRS:].argmax(-1)
+      best = session.run(exported, feed)[:, PAIRS:].argmax(-1)
   return (best == right).mean()
 
 

@@ -72,13 +72,13 @@ def test_dropout_is_for_training_alone_and_keeps_the_mean():
 
 @pytest.mark.slow
 def test_a_projection_of_all_layers_is_split_and_can_run_again_in_the_backward_pass():
-  expected, found = [classifiers.loss_and_gradients(
+  expected, numbers = [classifiers.loss_and_gradients(
       "Linformer.max_length = 16", "Linformer.rank = 3",
       "Linformer.share_layers = True", *more, attention="Linformer", mesh_shape=mesh)
                      for more, mesh in (
           ([], ""), (["LayerStack.recompute_grads = True"], "model:2"))]
   assert len([n for n in expected if n.endswith("/E")]) == 1
-  reference.check_same(found, expected)
+  reference.check_same(numbers, expected)
 
 
 @pytest.mark.parametrize("ids, length, message", [

@@ -63,8 +63,8 @@ def test_captured_weights_do_not_depend_on_how_a_mean_is_computed(
   on_tpu, _ = seen_weights(tpu=True)
   for stack, expected in enumerate(masked):
     np.testing.assert_allclose(expected.sum(-1), 1, rtol=1e-5)
-    for found in (per_segment, in_chunks, on_tpu):
-      np.testing.assert_allclose(found[stack], expected, atol=1e-5)
+    for outputs in (per_segment, in_chunks, on_tpu):
+      np.testing.assert_allclose(outputs[stack], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("notation, bindings", [
@@ -84,8 +84,8 @@ def test_attention_that_cannot_be_computed_per_segment_is_masked(notation, bindi
 
 def layout(ids):
   with tf.Graph().as_default(), tf.Session() as session:
-    found = packed_segments.Layout.from_ids(tf.constant(ids, tf.int32))
-    return packed_segments.Layout.from_slices(session.run(found.slices))
+    segments = packed_segments.Layout.from_ids(tf.constant(ids, tf.int32))
+    return packed_segments.Layout.from_slices(session.run(segments.slices))
 
 
 def test_each_example_is_in_one_group_from_its_first_token_on():
@@ -95,9 +95,9 @@ def test_each_example_is_in_one_group_from_its_first_token_on():
   expected = {tuple(r * LENGTH + np.flatnonzero(row == i))
               for r, row in enumerate(ids) for i in set(row) - {0}}
   groups = layout(ids).groups
-  found = [tuple(positions[seen > 0]) for group in groups
+  places = [tuple(positions[seen > 0]) for group in groups
            for positions, seen in zip(group.indices, group.is_token)]
-  assert len(found) == len(expected) and set(found) == expected
+  assert len(places) == len(expected) and set(places) == expected
   sizes = [seen.sum() for group in groups for seen in group.is_token]
   assert sizes == sorted(sizes, reverse=True)
   assert sum(len(group.indices) > 0 for group in groups) > 3

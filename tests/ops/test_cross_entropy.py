@@ -64,20 +64,20 @@ def losses(graph, hidden, table, all_ids, *args):
   hidden = graph.tensor(hidden, [BATCH, LENGTH, D_MODEL])
   table = graph.tensor(table, [VOCABULARY, D_MODEL])
   logits = mtf.einsum([hidden, table], reduced_dims=[D_MODEL])
-  found = [cross_entropy.cross_entropy(
+  values = [cross_entropy.cross_entropy(
       logits, graph.tensor(ids, [BATCH, LENGTH]), VOCABULARY, *args)
            for ids in all_ids]
   grads = mtf.gradients(
-      found, [hidden, table], [graph.tensor(GRAD, [BATCH, LENGTH])] * len(found))
-  return graph.run(found + grads)
+      values, [hidden, table], [graph.tensor(GRAD, [BATCH, LENGTH])] * len(values))
+  return graph.run(values + grads)
 
 
 def test_an_id_of_almost_no_probability_has_its_exact_loss(graph):
   """The softmax of these ids is 0 in float32."""
-  found = losses(graph, HIDDEN * 100, TABLE, [IDS], 1.0, 0.0, 1e-4)
+  values = losses(graph, HIDDEN * 100, TABLE, [IDS], 1.0, 0.0, 1e-4)
   expected = reference(HIDDEN * 100, TABLE, IDS, 1.0, 0.0, 1e-4)
   assert expected[0].max() > 200
-  for value, wanted in zip(found, expected):
+  for value, wanted in zip(values, expected):
     np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-4)
 
 

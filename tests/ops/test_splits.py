@@ -23,7 +23,7 @@ def test_gradients_are_those_of_whole_tensors_if_processors_hold_parts_of_sums()
     cubes = splits.slicewise(lambda a: a ** 3, [mtf.einsum([mx, mw], [rows, inner])],
                              splittable_dims=[rows, inner])
     loss = mtf.reduce_sum(mtf.square(mtf.einsum([cubes, mw], [rows, d_model])))
-    ((found,),), _ = m.run(*mtf.gradients([loss], [mx]))
+    ((grad,),), _ = m.run(*mtf.gradients([loss], [mx]))
   product = x @ w
   grad_cubes = 2 * product ** 3 @ w.T @ w
-  np.testing.assert_allclose(found, 3 * product ** 2 * grad_cubes @ w.T, rtol=1e-4)
+  np.testing.assert_allclose(grad, 3 * product ** 2 * grad_cubes @ w.T, rtol=1e-4)

@@ -59,8 +59,8 @@ class Training:
 
   def restored(self):
     """Returns the step that the process started from; 0 without a checkpoint."""
-    found = re.search(r"Restoring parameters from \S*model\.ckpt-(\d+)", self.text())
-    return int(found[1]) if found else 0
+    match = re.search(r"Restoring parameters from \S*model\.ckpt-(\d+)", self.text())
+    return int(match[1]) if match else 0
 
   def text(self):
     return self.log.read_text(errors="replace")

@@ -100,9 +100,9 @@ def check_row(row, folder):
 def check_picture(folder):
   """Compares the curves that were drawn last with the losses in the logs."""
   for panel, name in zip(pyplot.gcf().axes, ("pretrain", "finetune"), strict=True):
-    found = re.findall(r"tf_loss\[(\S+?)\]\[(\d+)\]",
+    logged = re.findall(r"tf_loss\[(\S+?)\]\[(\d+)\]",
                        (folder / "r+v" / f"{name}.log").read_text())
-    losses = {int(step): float(loss) for loss, step in found}
+    losses = {int(step): float(loss) for loss, step in logged}
     line, = panel.lines
     assert line.get_label() == "R+V"
     np.testing.assert_array_equal(line.get_xdata(), list(losses))

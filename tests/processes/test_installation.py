@@ -82,8 +82,8 @@ def test_uv_gets_the_settings_of_pip(install_module, monkeypatch, tmp_path):
       monkeypatch.delenv(name)
     for name, text in {"PIP_CONFIG_FILE": os.devnull, **settings}.items():
       monkeypatch.setenv(name, text)
-    found = install_module.Uv("uv", sys.executable).environment.get(variable)
-    assert found == value, settings
+    value_there = install_module.Uv("uv", sys.executable).environment.get(variable)
+    assert value_there == value, settings
 
 
 @pytest.fixture
@@ -100,8 +100,8 @@ def test_a_newer_lock_file_renews_the_environment(clone):
   clone.renew()
   assert_complete(clone, clone.install())
   assert "jupyter" in clone.packages()
-  found, = clone.environment.rglob("tiny-*.dist-info")
-  assert found.name == "tiny-2.0.dist-info"
+  metadata, = clone.environment.rglob("tiny-*.dist-info")
+  assert metadata.name == "tiny-2.0.dist-info"
 
 
 @pytest.mark.parametrize("hook, said", [
@@ -241,11 +241,11 @@ class TestPython:
         assert words[:2] == ("python", "install") and "apt install" in remedy
         machine[words[2]] = "/3.13"
 
-    def choose(found, own="", name=""):
+    def choose(pythons, own="", name=""):
       if name:
         monkeypatch.setenv("PYTHON", name)
       machine.clear()
-      machine.update(found)
+      machine.update(pythons)
       monkeypatch.setattr(install_module, "_version", lambda python: known.get(
           python, own if "bin" in str(python) else ""))
       return install_module._choose_python(tmp_path, Uv())
@@ -264,11 +264,11 @@ class TestPython:
                   name="python3.11") == "/3.11"
 
   def test_a_named_python_that_does_not_fit_is_refused(self, choose):
-    for found, sentence in [
+    for pythons, sentence in [
         ({}, "other is missing"), ({"other": "/pypy"}, "or is no CPython"),
         ({"other": "/3.9"}, "3.10 to 3.13, .* other is Python 3.9")]:
       with pytest.raises(SystemExit, match=sentence):
-        choose({**found, ">=3.10,<3.14": "/3.13"}, name="other")
+        choose({**pythons, ">=3.10,<3.14": "/3.13"}, name="other")
 
   def test_only_a_cpython_with_the_global_lock_has_a_version(
       self, install_module, clone):

@@ -74,14 +74,14 @@ def test_training_and_perplexities_of_a_prepared_data_set_make_no_call(
                    SYNTHESIZER_MTF_VOCAB=sentencepiece_model)
     assert done.returncode == 0, done.stderr[-3000:]
   assert not watched.calls
-  found = {name: float(value) for name, value in re.findall(
+  measures = {name: float(value) for name, value in re.findall(
       r"eval/(\w+) at step 2: (\S+)", done.stderr)}
   # Three sentences, each of five words and an end.
-  assert found["words"] == 3 * (5 + 1)
-  loss = found["tokens"] * math.log(found["perplexity_per_token"])
+  assert measures["words"] == 3 * (5 + 1)
+  loss = measures["tokens"] * math.log(measures["perplexity_per_token"])
   assert loss == pytest.approx(
-      found["words"] * math.log(found["perplexity_per_word"]), rel=1e-3)
-  assert 100 < found["perplexity_per_token"] < 5000
+      measures["words"] * math.log(measures["perplexity_per_word"]), rel=1e-3)
+  assert 100 < measures["perplexity_per_token"] < 5000
 
 
 def test_a_cached_task_yields_the_examples_of_the_uncached_one(

@@ -52,8 +52,8 @@ for line in sys.stdin:
     continue
   decode = tf.saved_model.load(folder).signatures["serving_default"]
   try:
-    found = decode(inputs=tf.constant(strings, tf.string)).items()
-    answer = {k: v.numpy().tolist() for k, v in found}
+    tensors = decode(inputs=tf.constant(strings, tf.string)).items()
+    answer = {k: v.numpy().tolist() for k, v in tensors}
   except tf.errors.InvalidArgumentError as error:
     answer = str(error)
   trainers = {"mesh_tensorflow", "seqio", "synthesizer_mtf", "t5"}
@@ -191,8 +191,8 @@ def test_a_language_model_continues_its_inputs_as_the_trainer(trainer, served):
 def test_a_classifier_gives_the_names_of_the_classes(trainer, served):
   trainer.make(*attentions(["FR+D+V"]), files=["classifier.gin"], targets=1,
                task="synth_ag_news_encoder")
-  found = check(trainer, served, ["the statement", "so good"])
-  assert set(found) <= {"World", "Sports", "Business", "Sci/Tech"}
+  answers = check(trainer, served, ["the statement", "so good"])
+  assert set(answers) <= {"World", "Sports", "Business", "Sci/Tech"}
 
 
 @pytest.mark.parametrize("of_model", [
@@ -203,12 +203,12 @@ def test_an_exported_model_and_mode_infer_give_the_same_answers(
   trainer.make(*attentions(["FR+V"]), "synthesizer_answers.number = 3", **of_model)
   texts = ["the statement", "so good"]
   lines = [*map(json.loads, trainer.infer(texts))]
-  found = served(trainer.export(), texts)
-  assert found.keys() == lines[0].keys() == {"inputs", "outputs", "scores", "lengths"}
+  answers = served(trainer.export(), texts)
+  assert answers.keys() == lines[0].keys() == {"inputs", "outputs", "scores", "lengths"}
   np.testing.assert_allclose(
-      found.pop("scores"), [line.pop("scores") for line in lines], atol=1e-4)
-  assert found == {name: [line[name] for line in lines] for name in found}
-  assert np.shape(found["outputs"]) == (2, 3)
+      answers.pop("scores"), [line.pop("scores") for line in lines], atol=1e-4)
+  assert answers == {name: [line[name] for line in lines] for name in answers}
+  assert np.shape(answers["outputs"]) == (2, 3)
 
 
 def test_beam_search_answers_or_refuses_requests_of_any_size(trainer, served):

@@ -111,8 +111,8 @@ def test_a_stock_model_stays_stock_whatever_the_last_model_was(folder):
 @pytest.mark.usefixtures("clean_tasks")
 def test_a_folder_of_python_names_its_task_lengths_and_device(folder):
   gin_files.parse([folder.stock / "operative_config.gin"])
-  for each in mesh_transformer.get_vocabulary():
-    assert each.sentencepiece_model_file == folder.vocabulary
+  for one in mesh_transformer.get_vocabulary():
+    assert one.sentencepiece_model_file == folder.vocabulary
   run = gin.get_bindings("utils.run")
   assert run["sequence_length"] == LENGTHS and run["batch_size"] == 4
   assert run["mesh_devices"] == ["cpu:0"] and run["learning_rate_schedule"] == 0.001
@@ -145,15 +145,15 @@ def test_finetune_has_the_attention_and_starts_from_the_checkpoint(folder, tuned
 @pytest.fixture
 def built(monkeypatch):
   """The models that are made and not trained."""
-  found, build = [], stack.build_model
+  models, build = [], stack.build_model
 
   def keep(*args, **kwargs):
-    found.append(build(*args, **kwargs))
-    return found[-1]
+    models.append(build(*args, **kwargs))
+    return models[-1]
 
   monkeypatch.setattr(stack, "build_model", keep)
   monkeypatch.setattr(utils, "train_model", lambda *args, **kwargs: None)
-  return found
+  return models
 
 
 @pytest.mark.parametrize("before, extra, argument, chosen", [

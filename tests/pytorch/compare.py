@@ -42,27 +42,27 @@ def compare(folder):
   mask = (inputs > 0).long()
   data = {"attention_mask": mask,
           "decoder_input_ids": torch.nn.functional.pad(targets, (1, -1))}
-  found = {}
+  errors = {}
   out = model(input_ids=inputs, **data)
   real = targets > 0
 
   def difference(a, b, where):
     return float((a - torch.from_numpy(b))[where].abs().max())
 
-  found["logits"] = difference(out.logits.detach(), ours["logits"], real)
-  found["encoder"] = difference(
+  errors["logits"] = difference(out.logits.detach(), ours["logits"], real)
+  errors["encoder"] = difference(
       out.encoder_last_hidden_state.detach(), ours["encoded"], mask > 0)
   left = move_padding(inputs, mask)
   other = model(input_ids=left, **{**data, "attention_mask": (left > 0).long()})
-  found["left padding"] = difference(other.logits.detach(), ours["logits"], real)
+  errors["left padding"] = difference(other.logits.detach(), ours["logits"], real)
   if "loss" in ours:
-    found["gradients"] = gradients(model, out.logits, targets, ours, folder)
+    errors["gradients"] = gradients(model, out.logits, targets, ours, folder)
   generated = {"max_new_tokens": ours.get("decoded", inputs).shape[1],
                "do_sample": False}
   if "decoded" in ours:
     ids = model.generate(
         input_ids=inputs, attention_mask=mask, num_beams=1, **generated)
-    found["greedy"] = same(ids, ours["decoded"])[0]
+    errors["greedy"] = same(ids, ours["decoded"])[0]
   if "beams" in ours:
     ids = model.generate(input_ids=inputs, attention_mask=mask, num_beams=4,
                          length_penalty=0.0, early_stopping=False, **generated)
@@ -71,12 +71,12 @@ def compare(folder):
     # the end is one of the `num_beams` best continuations, Mesh TensorFlow where it is
     # one of twice as many. So among rows that end, ours is the same or more probable.
     rows = (ids == 1).any(-1)
-    found["beams"], found["ended"] = same(ids[rows], ours["beams"][rows.numpy()])
+    errors["beams"], errors["ended"] = same(ids[rows], ours["beams"][rows.numpy()])
     mine = torch.nn.functional.pad(torch.from_numpy(ours["beams"]).long(), (1, 0))
-    found["worse"] = int((
+    errors["worse"] = int((
         likelihood(model, inputs, mask, mine) <
         likelihood(model, inputs, mask, ids) - 1e-4)[rows].sum())
-  return found
+  return errors
 
 
 def likelihood(model, inputs, mask, ids):

@@ -153,9 +153,9 @@ class Case:
     out = self.call(inputs, num_beams=3, length_penalty=0.0, output_scores=True)
     for i, target in enumerate(out.sequences):
       stop = int((target == END).float().argmax()) or len(target) - 1
-      found, noise = self.alone(i, target[:stop], torch.zeros(stop, IDS))
+      exact, noise = self.alone(i, target[:stop], torch.zeros(stop, IDS))
       likelihoods = [logits.float().log_softmax(-1).gather(
-          -1, target[1:stop + 1, None]).sum() for logits in (found[1], noise[0])]
+          -1, target[1:stop + 1, None]).sum() for logits in (exact[1], noise[0])]
       yield (out.sequences_scores[i], likelihoods[0]), (likelihoods[1], likelihoods[0])
 
   def call(self, inputs, **more):

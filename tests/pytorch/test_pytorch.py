@@ -124,8 +124,8 @@ def test_the_exported_tokenizer_gives_our_ids(pytestconfig, tmp_path, kind):
   theirs.mkdir()
   tokenizers.Tokenizer(str(path), ours.vocab_size, ours).export(theirs)
   (theirs / "texts.json").write_text(json.dumps(hugging_face.TEXTS))
-  found = json.loads(_run(pytestconfig, "tokens", theirs).stdout.splitlines()[-1])
-  assert found == [[*map(int, ours.encode(text)), 1] for text in hugging_face.TEXTS]
+  ids = json.loads(_run(pytestconfig, "tokens", theirs).stdout.splitlines()[-1])
+  assert ids == [[*map(int, ours.encode(text)), 1] for text in hugging_face.TEXTS]
 
 
 @pytest.fixture(scope="module")

@@ -123,12 +123,12 @@ def touching(folder, name, made):
 def test_done_stages_are_skipped_and_a_stage_without_a_result_is_an_error(
     tmp_path, monkeypatch):
   plan = stages.Plan(tmp_path, ["V"], stages.SCALES["test"])
-  found = [touching(tmp_path, name, name) for name in "abc"]
-  monkeypatch.setattr(plan, "stages", lambda: found)
+  made = [touching(tmp_path, name, name) for name in "abc"]
+  monkeypatch.setattr(plan, "stages", lambda: made)
   (tmp_path / "a").touch()
   assert demo._run(plan) == 2
   assert demo._run(plan) == 0
-  found.append(touching(tmp_path, "d", "e"))
+  made.append(touching(tmp_path, "d", "e"))
   with pytest.raises(process.CommandError, match="d left no result"):
     demo._run(plan)
 

@@ -221,7 +221,7 @@ def test_each_job_has_its_share_of_the_gpus(
   monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
   if visible:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-  found = [share.environment for share in shares.shares(jobs)]
-  assert [e.get("CUDA_VISIBLE_DEVICES") for e in found] == expected
+  environments = [share.environment for share in shares.shares(jobs)]
+  assert [e.get("CUDA_VISIBLE_DEVICES") for e in environments] == expected
   assert all(("TF_FORCE_GPU_ALLOW_GROWTH" in e) == (visible == "1")
-             for e in found)
+             for e in environments)

@@ -129,8 +129,8 @@ def test_synthesizing_functions_can_be_composed_in_gin():
       "SyntheticAttention.dropout_rate = 0.5"], (5, 3, 0.5))])
 def test_sizes_come_from_the_macros_of_t5_unless_told_otherwise(bindings, sizes):
   models.parse_gin([], [*models.TINY, CHOICE, *bindings])
-  found = models.build().encoder.layer_stack.layers[0].heads
-  assert (found.num_heads, found.key_value_size, found.dropout_rate) == sizes
+  chosen = models.build().encoder.layer_stack.layers[0].heads
+  assert (chosen.num_heads, chosen.key_value_size, chosen.dropout_rate) == sizes
 
 
 @pytest.mark.parametrize("binding", ["", "synthesizer_stack.attention = None"])
@@ -209,8 +209,8 @@ def test_a_choice_after_an_operative_configuration_holds(
         gin.parse_config_files_and_bindings(files, bindings)
     else:
       gin_files.parse(files, bindings)
-    found = stack.bound()
-    assert (found["encoder"], found["decoder"]) == (encoder, decoder), after
+    chosen = stack.bound()
+    assert (chosen["encoder"], chosen["decoder"]) == (encoder, decoder), after
 
 
 def test_a_choice_before_an_operative_configuration_gives_way(tmp_path):
@@ -225,7 +225,7 @@ def test_a_choice_before_an_operative_configuration_gives_way(tmp_path):
 
 
 def test_parameters_after_an_operative_configuration_hold(tmp_path, log):
-  lines = [f"{part}/{each}" for part in ("encoder", "decoder") for each in (
+  lines = [f"{part}/{parameter}" for part in ("encoder", "decoder") for parameter in (
       "RandomLogits.max_length = 32", "DenseReluDense.activation = 'relu'")]
   gin_files.parse(
       [recorded(tmp_path, [*OURS, *lines])],

@@ -27,9 +27,9 @@ def states(attention):
 
 
 def test_only_values_and_keys_that_are_needed_are_cached():
-  found = {notation: len(states([notation]))
+  counts = {notation: len(states([notation]))
            for notation in ("R", "D", "FD", "V", "R+V")}
-  assert found == {"R": 1, "D": 1, "FD": 1, "V": 2, "R+V": 2}
+  assert counts == {"R": 1, "D": 1, "FD": 1, "V": 2, "R+V": 2}
 
 
 def test_convolutions_cache_only_the_tokens_under_the_kernel():

@@ -107,7 +107,7 @@ CASES = drawn()
 def test_each_kernel_has_a_case_and_each_attention_is_drawn():
   assert {case.__name__ for case in attend._kernels} <= {name for name, _ in ROWS}
   assert {*table.VARIANTS} == {
-      part for each in model_cases.SYNTHESIZED for part in each.split("+")}
+      part for notation in model_cases.SYNTHESIZED for part in notation.split("+")}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -289,15 +289,15 @@ def _decoding(m, case, fast):
 
   The plain model also has the logits of a pass over all tokens.
   """
-  tokens, found = tokens_to_decode(case), []
+  tokens, beams = tokens_to_decode(case), []
   # Mesh TensorFlow's own search would not be known to gin if it were replaced.
   owner, name = ((decoder.Decoder, "_search") if fast else
                  (mtf.beam_search, "beam_search"))
   search = getattr(owner, name)
 
   def keep(*args, **kwargs):
-    found[:] = search(*args, **kwargs)[:2]
-    return found
+    beams[:] = search(*args, **kwargs)[:2]
+    return beams
 
   with mock.patch.object(owner, name, keep):
     if case.has_encoder:
@@ -308,7 +308,7 @@ def _decoding(m, case, fast):
     else:
       start = m.ids(np.pad(tokens, [(0, 0), (0, 3)]))
       outputs = m.model.sample_autoregressive(start, temperature=0.0)
-  named = {"ids": outputs, **dict(zip(["beams", "scores"], found))}
+  named = {"ids": outputs, **dict(zip(["beams", "scores"], beams))}
   if not fast and not case.ensemble:
     with tf.variable_scope("", reuse=True):
       if case.has_encoder:
@@ -349,15 +349,15 @@ def check_decoded(case, plain, fast):
 
 
 def check_greedy(case, given, plain, fast, logits):
-  for i, (expected, found) in enumerate(zip(plain, fast)):
+  for i, (expected, token) in enumerate(zip(plain, fast)):
     if not case.has_encoder and i < len(given) and given[i]:
-      assert found == expected
+      assert token == expected
       continue
-    if not expected or not found:  # Nothing was decoded.
-      assert found == expected
+    if not expected or not token:  # Nothing was decoded.
+      assert token == expected
       return
-    assert min(logits[i][expected], logits[i][found]) > logits[i].max() - 1e-3, i
-    if expected != found or expected == decoding.EOS:
+    assert min(logits[i][expected], logits[i][token]) > logits[i].max() - 1e-3, i
+    if expected != token or expected == decoding.EOS:
       return
 
 
@@ -371,11 +371,11 @@ def check_beams(case, plain, fast):
   eos = 107 if "beam_search.eos_id = 107" in case.search[0] else decoding.EOS
   logits = plain["logits"] - plain["logits"].max(-1, keepdims=True)
   log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-  for row, score, each in zip(plain["ids"], best, log_p):
+  for row, score, log_p_of_row in zip(plain["ids"], best, log_p):
     length = list(row).index(eos) + 1 if eos in row else 0
     # A pass takes a decoded 0 for padding. A beam that did not exist at first, as each
     # beam has few candidates on a mesh, has the score of Mesh TensorFlow's infinity.
     if length and 0 not in row[:length] and score > -mtf.beam_search.INF / 10:
-      total = sum(each[i][row[i]] for i in range(length))
+      total = sum(log_p_of_row[i][row[i]] for i in range(length))
       penalty = ((5 + length) / 6) ** dict(case.search[1])["alpha"]
       np.testing.assert_allclose(score, total / penalty, atol=1e-3)

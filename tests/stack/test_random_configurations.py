@@ -161,18 +161,18 @@ def run(case, layers, x, weights):
 def marks(case, graph):
   """The context's arguments about examples and priorities."""
   dims, ids = (graph.batch_dim, graph.length_dim), case.segments
-  found = {}
+  arguments = {}
   if case.prefix is not None:
     order = graph.constant(case.priority, *dims)
-    found = {"read_priority": order, "write_priority": order}
+    arguments = {"read_priority": order, "write_priority": order}
   if case.ids == "made up":
-    found["sequence_id"] = mtf.minimum(graph.constant(ids * 9, *dims), 1)
+    arguments["sequence_id"] = mtf.minimum(graph.constant(ids * 9, *dims), 1)
   elif case.ids in ("one", "features"):
-    found["sequence_id"] = graph.constant(ids, *dims)
+    arguments["sequence_id"] = graph.constant(ids, *dims)
   elif case.ids == "subsequences":  # two targets of each input
-    found["sequence_id"] = graph.constant((ids + 1) // 2, *dims)
-    found["subsequence_id"] = graph.constant(ids, *dims)
-  return found
+    arguments["sequence_id"] = graph.constant((ids + 1) // 2, *dims)
+    arguments["subsequence_id"] = graph.constant(ids, *dims)
+  return arguments
 
 
 def decode(case, graph, x):
@@ -254,17 +254,17 @@ def shapes(case, layer):
   """All variables of a layer, and their shapes."""
   heads, width = layer.get("num_heads"), (
       layer.get("num_heads") * layer.get("key_value_size"))
-  found = {"v": [case.d_model, width], "o": [width, case.d_model]}
+  sizes = {"v": [case.d_model, width], "o": [width, case.d_model]}
   for part, names in zip(layer.parts, scoped(case, layer)):
     own = variables_of(case, layer, part)
-    found.update({names[name]: own[name] for name in own})
+    sizes.update({names[name]: own[name] for name in own})
   weights = layer.get("Mixture.weights", "per_head")
   if len(layer.parts) > 1 and weights != "sum":
-    found["alpha"] = [heads] * (weights == "per_head") + [len(layer.parts)]
+    sizes["alpha"] = [heads] * (weights == "per_head") + [len(layer.parts)]
   if layer.get("relative_attention_type"):
-    found["relative_attention_bias"] = [
+    sizes["relative_attention_bias"] = [
         heads, layer.get("relative_attention_num_buckets")]
-  return found
+  return sizes
 
 
 def frozen(case):

@@ -78,13 +78,13 @@ def without_gradient(m):
 
 def attention_classes():
   """All classes of self-attention, or made from it, in Mesh's modules."""
-  found = set()
+  classes = set()
   for info in pkgutil.iter_modules(mesh_transformer.__path__):
     if not info.name.endswith("_test") and info.name not in ("main", "gin"):
       module = importlib.import_module(f"{mesh_transformer.__name__}.{info.name}")
-      found |= {value for value in vars(module).values() if isinstance(value, type)
+      classes |= {value for value in vars(module).values() if isinstance(value, type)
                 and issubclass(value, transformer_layers.SelfAttention)}
-  return found
+  return classes
 
 
 def test_each_attention_of_mesh_is_known_as_what_it_is():
@@ -128,8 +128,8 @@ def test_a_class_that_is_not_known_stays_and_the_log_names_it(log):
     gin.clear_config()
     log.clear()
     bind(cross=name)
-    found, kept, *_ = models.build().decoder.layer_stack.layers
-    assert type(found).__name__ == "SyntheticAttention" and type(kept) is cls
+    replaced, kept, *_ = models.build().decoder.layer_stack.layers
+    assert type(replaced).__name__ == "SyntheticAttention" and type(kept) is cls
     assert ("`decoder/synthesizer_stack.attention` leaves "
             f"{__name__}.{cls.__name__} as it is") in log.text
     assert "takes the place" not in log.text
@@ -289,7 +289,7 @@ def test_a_stack_that_shortens_its_sequences_masks_what_is_left():
       "FunnelTransformerLayerStack.sublayers_final = []",
       "FunnelTransformerLayerStack.sublayers_per_layer = [@sublayer_rms_norm, "
       "@sublayer_call_layer, @sublayer_residual]"])
-  found = []
+  results = []
   for padding in 0, 8:
     m = models.Model()
     with m.tf_graph.as_default():
@@ -297,5 +297,5 @@ def test_a_stack_that_shortens_its_sequences_masks_what_is_left():
           m.ids([[5, 9, 3, 7, 2, 8, 4, 1] + [0] * padding]), m.ids([[4, 6, 1]]), False,
           mode="eval")
       (values,), _ = m.run(logits, scale=0.5)
-    found.append(values[0])
-  np.testing.assert_allclose(*found, atol=1e-5)
+    results.append(values[0])
+  np.testing.assert_allclose(*results, atol=1e-5)

@@ -18,8 +18,8 @@ def test_parts_without_a_weight_share_the_rest():
       ({"V": 0.7}, [0.15, 0.7, 0.15]), ({"V": 0.2, "D": 0.3}, [0.5, 0.2, 0.3]),
       ({"R": 1.0}, [1, 0, 0]), ([0.2, 0.3, 0.5], [0.2, 0.3, 0.5]),
       ((0, 1, 0), [0, 1, 0])]:
-    found = made(final_weights=given, annealing_steps=(0, 9)).final_weights
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    weights = made(final_weights=given, annealing_steps=(0, 9)).final_weights
+    np.testing.assert_allclose(weights, expected, rtol=1e-12, atol=1e-12)
   np.testing.assert_allclose(
       made(initial_weights={"V": 0.7}).initial_weights, [0.15, 0.7, 0.15])
 

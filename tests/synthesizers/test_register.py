@@ -167,8 +167,8 @@ def test_modules_of_the_working_folder_are_found_but_hide_no_installed_ones(
   monkeypatch.chdir(tmp_path)
   gin_names.import_modules(["in_folder"])
   assert sys.modules.pop("in_folder").__file__ == str(tmp_path / "in_folder.py")
-  found = importlib.util.find_spec("antigravity").origin
-  assert not found.startswith(str(tmp_path))
+  installed = importlib.util.find_spec("antigravity").origin
+  assert not installed.startswith(str(tmp_path))
 
 
 class _Base(synthesizer_mtf.SynthesizingFunction):

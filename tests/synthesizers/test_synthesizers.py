@@ -82,7 +82,7 @@ def variables(notation, **kwargs):
 
 def test_variables_start_with_their_standard_deviations():
   """The factors of FR start so that their products have the deviation `stddev`."""
-  found = variables("V+R+FR+T+D+FD+LD", rank=RANK, stddev=STDDEV, use_bias=True)
+  values = variables("V+R+FR+T+D+FD+LD", rank=RANK, stddev=STDDEV, use_bias=True)
   channels, factor = harness.D_MODEL ** -0.5, STDDEV ** 0.5 * RANK ** -0.25
   expected = {
       "q": (harness.D_MODEL * D_KV) ** -0.5, "k": channels, "v": channels,
@@ -90,13 +90,13 @@ def test_variables_start_with_their_standard_deviations():
       "T": STDDEV, "T_after": STDDEV, "W1": channels, "W2": D_KV ** -0.5,
       "WA": D_KV ** -0.5, "WB": D_KV ** -0.5, "WL": D_KV ** -0.5, "b1": 0, "b2": 0,
       "alpha": 0}
-  assert {name.split("/")[-1] for name in found} == set(expected)
-  for name, value in found.items():  # D, FD and LD have a W1 each.
+  assert {name.split("/")[-1] for name in values} == set(expected)
+  for name, value in values.items():  # D, FD and LD have a W1 each.
     assert value.std() == pytest.approx(
         expected[name.split("/")[-1]], rel=0.12), name
-  assert (found["alpha"] == 1).all()
+  assert (values["alpha"] == 1).all()
 
 
 def test_only_parts_that_share_a_name_have_scopes_and_a_shared_query_has_none():
-  found = variables("D+R+V+Fix", share_query=True)
-  assert set(found) == {"W2", "part_1/R", "part_3/R", "q", "k", "v", "o", "alpha"}
+  values = variables("D+R+V+Fix", share_query=True)
+  assert set(values) == {"W2", "part_1/R", "part_3/R", "q", "k", "v", "o", "alpha"}

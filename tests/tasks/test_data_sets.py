@@ -80,9 +80,9 @@ def test_another_data_set_is_read(tasks_to_read):
   bind("tfds.names", {"lm1b:1.1.0": "c4/en:3.1.0"})
   task = seqio.TaskRegistry.get("synth_lm1b")
   assert set(task.splits) == {"train", "validation"}
-  found = [example["targets_pretokenized"].decode() for example in task.get_dataset(
+  texts = [example["targets_pretokenized"].decode() for example in task.get_dataset(
       {"targets": 64}, "validation", shuffle=False).as_numpy_iterator()]
-  assert found == [prepared.DOCUMENT["text"]] * 3
+  assert texts == [prepared.DOCUMENT["text"]] * 3
   assert len(task.source.list_shards("validation")) == 1
 
 

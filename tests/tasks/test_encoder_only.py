@@ -47,19 +47,19 @@ def test_classes_are_those_of_the_data_set(name, tmp_path):
   task = seqio.TaskRegistry.get(name)
   builder = tfds.builder(task.source.tfds_dataset.name, data_dir=str(tmp_path))
   classes = builder.info.features["label"].names
-  found = task.output_features["targets"].vocabulary
+  of_task = task.output_features["targets"].vocabulary
   # TFDS writes the names of GLUE into the prepared directory only.
-  assert list(found.labels) == (
+  assert list(of_task.labels) == (
       classes if "glue" not in name else builder.builder_config.label_classes)
 
 
 def test_label_vocabulary_decodes_what_it_encodes():
-  found = labels.LabelVocabulary(["no", "yes"])
-  assert found.vocab_size == 3
-  assert [found.encode(s) for s in ("no", "yes", "else")] == [[1], [2], [0]]
-  assert [found.decode([i]) for i in (0, 1, 2, 9)] == ["", "no", "yes", ""]
-  ids = tf.stack([found.encode_tf(s) for s in ("no", "yes", "else")])
+  vocabulary = labels.LabelVocabulary(["no", "yes"])
+  assert vocabulary.vocab_size == 3
+  assert [vocabulary.encode(s) for s in ("no", "yes", "else")] == [[1], [2], [0]]
+  assert [vocabulary.decode([i]) for i in (0, 1, 2, 9)] == ["", "no", "yes", ""]
+  ids = tf.stack([vocabulary.encode_tf(s) for s in ("no", "yes", "else")])
   np.testing.assert_array_equal(ids, [[1], [2], [0]])
-  assert found.decode_tf(ids).numpy().tolist() == [b"no", b"yes", b""]
-  assert found == labels.LabelVocabulary(("no", "yes"))
-  assert found != labels.LabelVocabulary(["yes", "no"])
+  assert vocabulary.decode_tf(ids).numpy().tolist() == [b"no", b"yes", b""]
+  assert vocabulary == labels.LabelVocabulary(("no", "yes"))
+  assert vocabulary != labels.LabelVocabulary(["yes", "no"])

@@ -77,8 +77,8 @@ def test_a_mixture_yields_every_member(name, tasks_to_read, monkeypatch):
       ).repeat())
   dataset = mixture.get_dataset({"inputs": 9, "targets": 9}, "train",
                                 shuffle=False).take(40 * len(members))
-  found = {int(row["inputs"][0]) for row in dataset.as_numpy_iterator()}
-  assert found == set(range(len(members)))
+  numbers = {int(row["inputs"][0]) for row in dataset.as_numpy_iterator()}
+  assert numbers == set(range(len(members)))
   assert all(task.name.startswith("synth_") for task in members)
   assert {task.name for task in set(mixture.tasks) - set(members)} <= {
       "synth_glue_mnli_matched", "synth_glue_mnli_mismatched"}

@@ -37,9 +37,9 @@ def test_c4_needs_targets_that_are_long_enough(tasks_to_read):
 def test_lm1b_has_a_sentence_in_each_example_which_is_cut_if_it_is_long(tasks_to_read):
   ids = vocabulary.TaskVocabulary().encode(prepared.SENTENCE["text"])
   for split, length, expected in (("test", 64, ids), ("train", 4, ids[:3])):
-    found = examples("synth_lm1b", split, {"targets": length})
-    assert [e["targets"].tolist() for e in found] == [expected + [EOS]] * 3
-    assert all(set(e) == {"targets", "targets_pretokenized"} for e in found)
+    rows = examples("synth_lm1b", split, {"targets": length})
+    assert [e["targets"].tolist() for e in rows] == [expected + [EOS]] * 3
+    assert all(set(e) == {"targets", "targets_pretokenized"} for e in rows)
 
 
 def test_words_are_counted_as_spaces_separate_them(tasks_to_read):
@@ -48,10 +48,10 @@ def test_words_are_counted_as_spaces_separate_them(tasks_to_read):
            "a-b c.d, e"]
   ids = [chosen.encode(line) + [EOS] for line in lines]
   batch = np.zeros((len(ids) + 1, max(map(len, ids)) + 2), np.int32)
-  for row, each in zip(batch, ids):
-    row[:len(each)] = each
+  for row, tokens_of_row in zip(batch, ids):
+    row[:len(tokens_of_row)] = tokens_of_row
   tokens, words = perplexity.count(batch, perplexity.words_begun(chosen))
-  assert tokens.tolist() == [len(each) for each in ids] + [0]
+  assert tokens.tolist() == [len(tokens_of_row) for tokens_of_row in ids] + [0]
   assert words.tolist() == [len(line.split()) + 1 for line in lines] + [0]
 
 
@@ -73,8 +73,8 @@ def test_a_sentinel_anywhere_in_the_vocabulary_is_no_word():
 
 
 def test_perplexities_divide_the_loss_by_tokens_and_by_words():
-  found = perplexity.perplexities([-6.0, -4.0, -99.0], [3, 2, 0], [2, 2, 0])
-  assert found == {"perplexity_per_token": pytest.approx(math.exp(10 / 5)),
+  values = perplexity.perplexities([-6.0, -4.0, -99.0], [3, 2, 0], [2, 2, 0])
+  assert values == {"perplexity_per_token": pytest.approx(math.exp(10 / 5)),
                    "perplexity_per_word": pytest.approx(math.exp(10 / 4)),
                    "tokens": 5, "words": 4}
   with pytest.raises(ValueError, match="utils.run.dataset_split"):
@@ -104,12 +104,12 @@ def test_every_checkpoint_is_evaluated_and_written(
   monkeypatch.setattr(perplexity, "words_begun",
                       lambda model: asked.append(model) or words_begun(model))
   with tf.Graph().as_default():
-    found = perplexity.word_perplexity(
+    measures = perplexity.word_perplexity(
         Estimator(), input_fn, "all", str(tmp_path), chosen)
   assert len(asked) == 1  # It asks for each of a vocabulary's pieces.
-  assert set(found) == {5, 10}
-  for step, each in found.items():  # Two words and the end.
-    assert each["perplexity_per_word"] == pytest.approx(math.exp(step / 3))
+  assert set(measures) == {5, 10}
+  for step, measure in measures.items():  # Two words and the end.
+    assert measure["perplexity_per_word"] == pytest.approx(math.exp(step / 3))
   path, = (tmp_path / "perplexity").iterdir()
   tags = [(event.step, value.tag)
           for event in tf.train.summary_iterator(str(path))

@@ -26,11 +26,11 @@ def test_the_target_is_one_class_in_the_order_of_gin():
   task = seqio.TaskRegistry.get(NAME)
   vocabulary = task.output_features["targets"].vocabulary
   assert vocabulary.vocab_size == 4
-  found = examples(NAME, lengths={"inputs": 16, "targets": 1})
-  assert [e["targets"].tolist() for e in found] == [[3], [1], [2]]
-  assert [e["inputs_pretokenized"] for e in found] == [
+  rows = examples(NAME, lengths={"inputs": 16, "targets": 1})
+  assert [e["targets"].tolist() for e in rows] == [[3], [1], [2]]
+  assert [e["inputs_pretokenized"] for e in rows] == [
       b"so good", b"so dull", b"so so"]
-  assert all(e["inputs"][-1] == 1 for e in found)
+  assert all(e["inputs"][-1] == 1 for e in rows)
   targets = [task.postprocess_fn(text) for text in ("pos", "neg")]
   assert targets == ["pos", "neg"]  # As mode infer writes them.
   assert task.metric_fns[0](targets, ["pos", "neutral"]) == {"accuracy": 50.0}
@@ -50,12 +50,12 @@ def test_wrong_classes_are_named():
 
 
 def test_metrics_of_pairs_are_bleu_and_sequence_accuracy_or_have_names():
-  found = scores("synth_text_pairs", ("a b c d", "a b c d"), ("e f g h", "e f g x"))
-  assert found["sequence_accuracy"] == 50 and 50 < found["bleu"] < 100
+  metrics = scores("synth_text_pairs", ("a b c d", "a b c d"), ("e f g h", "e f g x"))
+  assert metrics["sequence_accuracy"] == 50 and 50 < metrics["bleu"] < 100
   bind("pairs.metrics", ["rouge", "edit_distance", "accuracy", "tokenized_bleu"])
-  found = scores("synth_text_pairs", *[("a b c d", "a b c d")] * 2)
-  assert found.pop("mean_edit") == 0 and "bleu" not in found
-  assert [found[name] for name in ("rouge1", "accuracy", "tokenized_bleu")] == (
+  metrics = scores("synth_text_pairs", *[("a b c d", "a b c d")] * 2)
+  assert metrics.pop("mean_edit") == 0 and "bleu" not in metrics
+  assert [metrics[name] for name in ("rouge1", "accuracy", "tokenized_bleu")] == (
       pytest.approx([100] * 3))
 
 
@@ -70,18 +70,18 @@ THAI = "นี่คือภาษาไทย"
                          ids=["Russian", "Hindi", "Chinese", "Japanese", "Thai"])
 def test_equal_texts_of_any_script_have_100_and_others_less(text):
   bind("pairs.metrics", ["rouge", "bleu"])
-  found = scores("synth_text_pairs", (text, text))
-  assert list(found.values()) == pytest.approx([100] * 5)
+  metrics = scores("synth_text_pairs", (text, text))
+  assert list(metrics.values()) == pytest.approx([100] * 5)
   changed = f"{text[:-3]}\u00e9\u00e8\u00ea"
-  found = scores("synth_text_pairs", (text, text), (text, changed))
-  assert all(50 <= value < 99 for value in found.values())
+  metrics = scores("synth_text_pairs", (text, text), (text, changed))
+  assert all(50 <= value < 99 for value in metrics.values())
 
 
 def test_letters_with_accents_count_in_rouge():
   bind("pairs.metrics", ["rouge"])
   assert set(scores("synth_text_pairs", ("été", "ôtô")).values()) == {0}
-  found = scores("synth_text_pairs", ("l'été d'or", "l\u2019e\u0301te\u0301 d'or"))
-  assert found["rouge2"] == 100
+  metrics = scores("synth_text_pairs", ("l'été d'or", "l\u2019e\u0301te\u0301 d'or"))
+  assert metrics["rouge2"] == 100
 
 
 @pytest.mark.parametrize("texts", [

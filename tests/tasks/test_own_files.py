@@ -148,9 +148,9 @@ def test_labels_as_other_programs_write_them_are_classes(name, tmp_path):
   lines = [f"{i}{separator}{label}" for i, label in enumerate(LABELS)]
   if separator == ",":
     lines = ["inputs,targets", *lines, '"10","1.0"', '"11"," 0"']
-  found = own("pairs", tmp_path, {name: "\ufeff" + "\r\n".join(lines)})
-  assert "".join(target[0] for _, target in found[:10]) == "nynyyyynny"
-  assert [target for _, target in found[10:]] == ["yes", "no"] * (separator == ",")
+  pairs = own("pairs", tmp_path, {name: "\ufeff" + "\r\n".join(lines)})
+  assert "".join(target[0] for _, target in pairs[:10]) == "nynyyyynny"
+  assert [target for _, target in pairs[10:]] == ["yes", "no"] * (separator == ",")
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
@@ -364,9 +364,9 @@ def test_a_vocabulary_is_trained_on_the_same_rows(tmp_path):
   folder = write(tmp_path, {
       "a.parquet": of_rows(".parquet", [{"inputs": "one", "targets": "two"}]),
       "b.csv": of_rows(".csv", NLI)})[:-1]
-  found = vocabularies.read(
+  texts = vocabularies.read(
       [folder + "a.parquet", folder + "b.csv"], "{premise}|{hypothesis}")
-  assert list(found) == ["one", "two", "a, \"b\"\n\nc|ä", "d|{e}"]
+  assert list(texts) == ["one", "two", "a, \"b\"\n\nc|ä", "d|{e}"]
   assert records.has_keys(folder + "b.csv", ["premise", "label"])
   assert not records.has_keys(folder + "b.csv", ["premise", "inputs"])
 

@@ -27,12 +27,12 @@ def mixture():
 def test_own_sets_are_mixed_at_their_rates_and_have_their_own_splits(files):
   bind("mixture.rates", {"synth_text_pairs.news": 3.0, "synth_text_pairs.chat": 1})
   vocabulary = mixture().output_features["targets"].vocabulary
-  found = collections.Counter(
+  counts = collections.Counter(
       vocabulary.decode(example["targets"].tolist()[:-1])
       for example in mixture().get_dataset(
           LENGTHS, "train", seed=3).take(400).as_numpy_iterator())
-  assert set(found) == {"the", "that"}
-  assert found["the"] == pytest.approx(300, abs=40)
+  assert set(counts) == {"the", "that"}
+  assert counts["the"] == pytest.approx(300, abs=40)
   assert [task.name for task in mixture().tasks] == [
       "synth_text_pairs.chat", "synth_text_pairs.news"]
   assert mixture().num_input_examples("train") == 100
@@ -48,9 +48,9 @@ def test_own_sets_are_mixed_at_their_rates_and_have_their_own_splits(files):
 @pytest.mark.slow
 def test_own_sets_are_mixed_with_registered_tasks(tasks_to_read):
   bind("mixture.rates", {"synth_text_pairs.news": 1, "synth_squad": 1})
-  found = list(mixture().get_dataset(
+  rows = list(mixture().get_dataset(
       LENGTHS, "train", seed=3).take(20).as_numpy_iterator())
   vocabulary = mixture().output_features["targets"].vocabulary
-  texts = {vocabulary.decode(example["targets"].tolist()[:-1]) for example in found}
+  texts = {vocabulary.decode(example["targets"].tolist()[:-1]) for example in rows}
   assert texts == {"the", "It"}
 

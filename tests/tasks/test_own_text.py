@@ -72,7 +72,7 @@ def test_training_examples_of_small_sets_come_once_in_each_pass(tmp_path):
   order = [int(example["inputs_pretokenized"])
            for example in dataset.as_numpy_iterator()]
   passes = [order[:40], order[40:80], order[80:]]
-  assert all(sorted(each) == list(range(40)) for each in passes)
+  assert all(sorted(numbers) == list(range(40)) for numbers in passes)
   assert len(set(map(tuple, passes))) == 3
 
 
@@ -82,12 +82,12 @@ def test_training_text_does_not_follow_sorted_files(tmp_path):
       "a.txt": "\n".join(f"{i} the" for i in range(6000))}))
   task = seqio.TaskRegistry.get("synth_text_lm")
   chosen = task.output_features["targets"].vocabulary
-  found = [int(number) for example in task.get_dataset(
+  numbers = [int(number) for example in task.get_dataset(
       {"targets": 12}, "train", seed=5).take(60).as_numpy_iterator()
            for number in chosen.decode_tf(example["targets"]).numpy().split()
            if number.isdigit()]
-  assert len(found) > 30
-  assert min(found) < 1000 and max(found) > 5000
+  assert len(numbers) > 30
+  assert min(numbers) < 1000 and max(numbers) > 5000
 
 
 def test_a_set_too_large_for_memory_is_shuffled_in_windows_and_says_so(
@@ -106,8 +106,8 @@ def test_a_set_too_large_for_memory_is_shuffled_in_windows_and_says_so(
 def test_span_corruption_of_own_text_has_sentinels(tmp_path):
   bind("text.train", write(tmp_path, {
       "a.txt": "\ufeff" + "The cat sat on the mat. " * 8 + "\r\n\n"}))
-  found = examples("synth_text_span_corruption")
-  assert found and (np.concatenate([e["inputs"] for e in found]) >= 500).any()
+  rows = examples("synth_text_span_corruption")
+  assert rows and (np.concatenate([e["inputs"] for e in rows]) >= 500).any()
 
 
 def test_rows_of_a_language_model_hold_every_token_and_an_end_after_each_document(
@@ -116,12 +116,12 @@ def test_rows_of_a_language_model_hold_every_token_and_an_end_after_each_documen
   bind("text.train", write(tmp_path, {"a.txt": f"{words}\nthe end\n"}))
   evaluated, = mesh_transformer.mesh_eval_dataset_fn(
       "synth_text_lm", {"targets": 16}, "train")
-  found = [row["targets"] for row in evaluated.dataset_fn().as_numpy_iterator()]
+  rows = [row["targets"] for row in evaluated.dataset_fn().as_numpy_iterator()]
   chosen = seqio.TaskRegistry.get("synth_text_lm").output_features[
       "targets"].vocabulary
-  assert len(found) > 20
+  assert len(rows) > 20
   ids = [*chosen.encode(words), 1, *chosen.encode("the end"), 1]
-  assert [token for row in found for token in row if token] == ids
+  assert [token for row in rows for token in row if token] == ids
   assert all(list(e) == ["targets"] for e in examples("synth_text_lm"))
 
 
@@ -131,11 +131,11 @@ def test_long_pairs_are_cut_and_counted_not_dropped(tmp_path, capfd):
   assert "Cut to" not in capfd.readouterr().err
   bind("pairs.train", write(tmp_path, {"a.tsv": "\n".join(
       [f"{'long ' * 40}\tt{i}" for i in range(12)] + ["short\tt12"])}))
-  found = examples("synth_text_pairs")
-  assert [e["targets_pretokenized"].decode() for e in found] == [
+  rows = examples("synth_text_pairs")
+  assert [e["targets_pretokenized"].decode() for e in rows] == [
       f"t{i}" for i in range(13)]
   assert all(len(e["inputs"]) == 32 and e["inputs"][-1] == e["targets"][-1] == 1
-             for e in found[:12])
+             for e in rows[:12])
   printed = [line for line in capfd.readouterr().err.splitlines()
              if line.startswith("Cut to sequence_length {'inputs': 32")]
   assert ["1 of 1 examples" in printed[0],

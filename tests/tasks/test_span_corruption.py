@@ -56,9 +56,9 @@ def test_examples_equal_t5s_if_its_sentinels_are_enough(
   assert_equal(corrupt(length), expected)
 
 
-def assert_equal(found, expected):
-  assert len(found) == len(expected)
-  for ours, theirs in zip(found, expected):
+def assert_equal(rows, expected):
+  assert len(rows) == len(expected)
+  for ours, theirs in zip(rows, expected):
     np.testing.assert_equal(ours, theirs)
 
 
@@ -185,12 +185,12 @@ def parse(objective, sentencepiece_model, *bindings):
 def test_t5s_gin_files_of_span_corruption_have_their_effect(
     objective, binding, density, length, sentencepiece_model):
   parse(objective, sentencepiece_model, binding)
-  found = corrupt(64)
+  rows = corrupt(64)
   gin.finalize()
-  assert_equal(corrupt(64), found)
+  assert_equal(corrupt(64), rows)
   gin.clear_config()
   bind("vocabulary.sentencepiece_model", sentencepiece_model)
-  assert_equal(found, corrupt(64, functools.partial(
+  assert_equal(rows, corrupt(64, functools.partial(
       span_corruption.span_corruption, noise_density=density,
       mean_noise_span_length=length)))
 

@@ -33,15 +33,15 @@ def test_a_split_with_some_labels_has_scores():
   example = {"idx/question": 3, "idx/passage": 1, "idx/query": 2,
              "answers": [b"x"], "label": 1, "targets_pretokenized": b"Tom"}
   for name in LABELLED:
-    task, found = seqio.TaskRegistry.get(name), {}
+    task, values = seqio.TaskRegistry.get(name), {}
     for text in ("1.0", "True", "entailment", "acceptable", "positive", "equivalent",
                  "duplicate", "choice1"):
       target = task.postprocess_fn(text, example=example, is_target=True)
       if target != -1 and target != hidden(name):
         for metric in task.metric_fns:
-          found.update(metric(
+          values.update(metric(
               [target] * 3, [task.postprocess_fn(text, example=example)] * 3))
-    assert found, name
+    assert values, name
 
 
 ROWS = [{"idx": 4}, {"idx": 7}]
@@ -66,19 +66,19 @@ LINES = [
 
 def test_lines_are_those_that_the_servers_take():
   for task, predictions, expected in LINES:
-    found, invalid = submission.lines(f"synth_{task}", ROWS, predictions)
+    written, invalid = submission.lines(f"synth_{task}", ROWS, predictions)
     if "super" in task:
-      assert [json.loads(line) for line in found] == [
+      assert [json.loads(line) for line in written] == [
           {**row, "label": label} for row, label in zip(ROWS, expected)]
     else:
-      assert found == ["index\tprediction", *expected]
+      assert written == ["index\tprediction", *expected]
     assert invalid == predictions.count(-1)
 
 
 def test_multirc_has_a_line_for_each_paragraph():
-  found, _ = submission.lines("synth_super_glue_multirc", MULTIRC, [
+  written, _ = submission.lines("synth_super_glue_multirc", MULTIRC, [
       {"value": v} for v in (1, 0, -1, 1)])
-  assert [json.loads(line) for line in found] == [
+  assert [json.loads(line) for line in written] == [
       {"idx": 0, "passage": {"questions": [
           {"idx": 5, "answers": [{"idx": 1, "label": 1}, {"idx": 2, "label": 0}]},
           {"idx": 6, "answers": [{"idx": 3, "label": 0}]}]}},
