@@ -157,7 +157,7 @@ def _listed(name: str, value: Any, kinds: tuple[type, ...]) -> list[str]:
   several: Any = [value] if isinstance(value, kinds) else value
   checks.require(
       isinstance(several, (list, tuple)) and all(
-          isinstance(each, kinds) for each in several), name, value,
+          isinstance(text, kinds) for text in several), name, value,
       "be a list of strings", "write it as [\"...\", \"...\"]")
   return list(map(os.fspath, several))
 
@@ -220,7 +220,7 @@ def own(given: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 
   Bindings of installed gin files are left out, and those of an operative_config.gin.
   """
-  folders = tuple(os.path.join(each, "") for each in installed())
+  folders = tuple(os.path.join(path, "") for path in installed())
   for path, binding in given:
     if not os.path.abspath(path).startswith(folders) and not _is_record(path):
       yield path, binding
@@ -237,7 +237,7 @@ def _is_record(path):
 
 
 @gin.config.register_finalize_hook
-def of_the_command(config: gin_internals.Config) -> dict[str, Any]:
+def change_command(config: gin_internals.Config) -> dict[str, Any]:
   """Applies the three changes below, which have the same arguments, to the command."""
   given = given_in_command()
   return {**with_folders(given, config), **_in_order(given, config),
@@ -248,22 +248,17 @@ def with_folders(given: Iterable[tuple[str, Any]],
                  config: gin_internals.Config) -> dict[str, Any]:
   """Resolves paths relative to their gin file, so that a folder can be moved.
 
-  Args:
-    given: (path, binding) of each binding of gin files, in order.
-    config: gin's configuration.
-
-  Returns:
-    a dict of new bindings, from parameters to paths that begin with the folder of the
-    gin file, for files that exist there. Other paths stay relative to the working
-    folder.
+  It returns new bindings for the paths of files that exist in the folder of their gin
+  file. Other paths stay relative to the working folder. `given` has the (path, binding)
+  of each binding of gin files, in order.
   """
-  found = {}
+  bindings = {}
   for path, binding in given:
     key = (binding.scope, gin_names.full_name(binding.selector) or "", binding.arg_name)
     if key[1:] in _NAMES_OF_FILES and path != gin_names.FLAG and (
         binding.value == config.get(key[:2], {}).get(binding.arg_name)):
-      found[parameter(*key)] = _beside_gin_file(path, binding.value)
-  return found
+      bindings[parameter(*key)] = _beside_gin_file(path, binding.value)
+  return bindings
 
 
 def _in_order(given, config):
@@ -283,14 +278,14 @@ def _in_order(given, config):
       (recorded if is_record else asked).setdefault(key, {})[scope] = None
       if is_record:
         asked.pop(key, None)  # A file that comes later wins.
-  found = {}
+  bindings = {}
   for key in recorded.keys() & asked.keys():
     selector, name = key
     old, new = ({scope: config.get((scope, selector), {}).get(name) for scope in scopes}
                 for scopes in (recorded[key], asked[key]))
     for scope, value in winning(old, new, ".".join(key)).items():
-      found[parameter(scope, *key)] = value
-  return found
+      bindings[parameter(scope, *key)] = value
+  return bindings
 
 
 def _own_lengths(given, config):
@@ -298,10 +293,11 @@ def _own_lengths(given, config):
 
   That file has to come after a model file, and binds both lengths.
   """
-  lengths = [(path, each) for path, each in given
-             if (each.scope, gin_names.full_name(each.selector)) == ("", _RUN) and
-             each.arg_name == "sequence_length"]
-  mine = [each.value for _, each in own(lengths) if isinstance(each.value, dict)]
+  lengths = [(path, binding) for path, binding in given
+             if (binding.scope, gin_names.full_name(binding.selector)) == ("", _RUN) and
+             binding.arg_name == "sequence_length"]
+  mine = [binding.value for _, binding in own(lengths)
+          if isinstance(binding.value, dict)]
   if not mine or os.path.abspath(lengths[-1][0]) != os.path.join(
       folder(), "classifier.gin"):
     return {}
@@ -312,25 +308,20 @@ def _own_lengths(given, config):
 
 def winning(recorded: dict[str, Any], asked: dict[str, Any],
             name: str) -> dict[str, Any]:
-  """Finds the scopes in which a choice overrides an operative_config.gin.
+  """The values to bind where a choice overrides an operative_config.gin, by scope.
 
-  Args:
-    recorded: the values of the parameter in that file, by scope.
-    asked: the values that were chosen later, by scope.
-    name: the name of the parameter, for a log line.
-
-  Returns:
-    a dict from the scopes of both to the values that are to be bound there.
+  Both are given as the values of a parameter by scope: those in that file, and those
+  that were chosen later. Log lines call the parameter `name`.
   """
-  found = {}
+  values = {}
   for scope, other in {**recorded, **asked}.items():
     is_asked, value = nearest(scope, asked)
     if is_asked and (scope not in recorded or repr(value) != repr(other)):
-      found[scope] = value
+      values[scope] = value
       if scope in recorded:
         logging.info("`%s` is %r, not %r as in operative_config.gin.",
                      parameter(scope, *name.rpartition(".")[::2]), value, other)
-  return found
+  return values
 
 
 def nearest(scope: str, among: dict[str, Any]) -> tuple[bool, Any]:
@@ -348,7 +339,7 @@ def parameter(scope: str, selector: str, name: str) -> str:
 def _beside_gin_file(gin_file, value):
   """Puts the gin file's folder before each path of a file that is in the folder."""
   if isinstance(value, (list, tuple)):
-    return [_beside_gin_file(gin_file, each) for each in value]
+    return [_beside_gin_file(gin_file, path) for path in value]
   if not isinstance(value, str) or os.path.isabs(value) or "://" in value:
     return value
   folder = os.path.dirname(gin_file)

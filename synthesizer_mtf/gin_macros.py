@@ -88,7 +88,7 @@ def _deciding(name, path, macros):
 
 def _parameters_named(name):
   """A sentence with the bound parameters that have the name of a macro, or ""."""
-  found = {f"{selector.rpartition('.')[2]}.{name}"
+  near = {f"{selector.rpartition('.')[2]}.{name}"
            for (_, selector), values in gin_internals.bindings().items()
            if name in values}
-  return f" Did you mean {' or '.join(sorted(found))}?" if found else ""
+  return f" Did you mean {' or '.join(sorted(near))}?" if near else ""

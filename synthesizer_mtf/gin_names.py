@@ -33,8 +33,8 @@ FLAG = "--gin_param"
 
 def full_name(name: str) -> str | None:
   """The full name of a configurable; None if there is none or more than one."""
-  found = gin_internals.registry().matching_selectors(name)
-  return found[0] if len(found) == 1 else None
+  selectors = gin_internals.registry().matching_selectors(name)
+  return selectors[0] if len(selectors) == 1 else None
 
 
 def import_modules(names: Sequence[str] | None) -> None:
@@ -73,10 +73,7 @@ def statements(name: str, delegate: gin.config.ParserDelegate,
                within: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
   """Returns (path, statement of gin's parser) for a gin file and those it includes.
 
-  Args:
-    name: a path, which gin looks for in its folders.
-    delegate: makes the references to configurables.
-    within: the paths of the files that include this file.
+  Gin looks for the name in its folders; the files `within` include this one.
 
   Raises:
     ValueError: there is no such file, it is not in gin's syntax, or includes itself.
@@ -100,10 +97,7 @@ def given(files: Sequence[str], bindings: Sequence[str], where: str = FLAG
           ) -> Iterator[tuple[str, Any]]:
   """Yields (path, binding of gin's parser) for all bindings of a command, in order.
 
-  Args:
-    files: paths, which gin looks for in its folders.
-    bindings: gin bindings, which override the files.
-    where: the path of `bindings`.
+  Gin looks for the files in its folders. The bindings come last, with the path `where`.
 
   Raises:
     ValueError: there is no such file, or the syntax is not gin's.
@@ -133,30 +127,28 @@ def check(files: Sequence[str], bindings: Sequence[str],
     ValueError: a file, a configurable or a parameter does not exist; or a macro has no
       value; or a value is still `%gin.REQUIRED`; or the syntax is not gin's.
   """
-  delegate, found, macros = _Delegate(skip_unknown), {}, {}
+  delegate, values, macros = _Delegate(skip_unknown), {}, {}
   for path, statement in itertools.chain.from_iterable([
       *(statements(name, delegate) for name in files),
       _with_includes("\n".join(bindings), FLAG, delegate)]):
-    key = _take(statement, path, found, delegate)
+    key = _take(statement, path, values, delegate)
     macros[key] = path, statement, delegate.taken_macros()
-  _check_macros({key: macros[key] for key in found}, found)
-  for (scope, selector, parameter), value in found.items():
+  _check_macros({key: macros[key] for key in values}, values)
+  for (scope, selector, parameter), value in values.items():
     if str(value) == "%gin.REQUIRED":
       names = filter(None, [selector.rpartition(".")[2], parameter])
       name = "/".join(filter(None, [scope, ".".join(names)]))
       raise checks.Error(
           f"`{name}` is %gin.REQUIRED; bind it by {checks.called(FLAG)}.")
-  return found
+  return values
 
 
-def _check_macros(uses, found):
+def _check_macros(uses, values):
   """Checks that something binds each macro; gin would name neither file nor line.
 
-  Args:
-    uses: a dict from keys to (path, statement, names of the macros in the value).
-    found: a dict from keys to values.
+  `uses` has, by key, (path, statement, names of the macros in the value).
   """
-  keys = [*found, *((*key, "") for key in gin_internals.bindings())]
+  keys = [*values, *((*key, "") for key in gin_internals.bindings())]
   known = {scope if selector == "gin.macro" else "/".join(filter(None, [
       scope, selector])) for scope, selector, parameter in keys
            if not parameter or selector == "gin.macro"}
@@ -201,7 +193,7 @@ class _Delegate(gin.config.ParserDelegate):
         self._skip is True or bool(self._skip) and selector in self._skip)
 
 
-def _take(statement, where, found, delegate):
+def _take(statement, where, values, delegate):
   """Adds a binding to a dict and returns its key, or imports a module."""
   if isinstance(statement, gin.config_parser.ImportStatement):
     if statement.module.startswith("__gin__"):
@@ -214,9 +206,9 @@ def _take(statement, where, found, delegate):
     if parameter and not delegate.skips(selector):
       key = scope, selector, parameter
       _check_parameter(key, at(where, location.line_num))
-      return _added(found, (scope, full_name(selector) or selector, parameter), value)
+      return _added(values, (scope, full_name(selector) or selector, parameter), value)
     if not parameter:
-      return _added(found, (scope, selector, ""), value)
+      return _added(values, (scope, selector, ""), value)
   return None
 
 
@@ -286,8 +278,8 @@ def _read(name):
     path = os.path.join(folder, name)
     for reader, exists in gin_internals.readers():
       with without_logs():
-        found = exists(path)
-      if found:
+        is_there = exists(path)
+      if is_there:
         with reader(path) as f:
           text = f.read()
         return path, text if isinstance(text, str) else text.decode()

@@ -42,11 +42,7 @@ def bindings(config: gin_internals.Config | None = None) -> Iterable[Binding]:
 
 
 def written(given: Iterable[tuple[str, Any]]) -> dict[tuple[str, str, str], str]:
-  """Returns the path of each (scope, selector, name) that gin files bind.
-
-  Args:
-    given: (path, binding of gin's parser), in order; of several paths the last counts.
-  """
+  """Returns the path of the last gin file that binds each (scope, selector, name)."""
   return {_key(binding): path for path, binding in given}
 
 
@@ -60,7 +56,7 @@ def _key(binding):
 def chosen() -> list[Binding]:
   """Returns the bindings that a person has chosen."""
   nobodys = unchosen()
-  return [each for each in bindings() if each[:3] not in nobodys]
+  return [binding for binding in bindings() if binding[:3] not in nobodys]
 
 
 def unchosen() -> dict[tuple[str, str, str], str]:
@@ -73,13 +69,13 @@ def unchosen() -> dict[tuple[str, str, str], str]:
     parsed = gin_files.Parsed(given, None)
   if parsed is None:
     return {}
-  paths, found = written(parsed.given), {}
-  for each in bindings():
-    path = paths.get(each[:3])
+  paths, files = written(parsed.given), {}
+  for binding in bindings():
+    path = paths.get(binding[:3])
     file = "" if path is None else _model_file(path)
-    if file is not None and each.key != _ATTENTION and parsed.has(each):
-      found[each[:3]] = file
-  return found
+    if file is not None and binding.key != _ATTENTION and parsed.has(binding):
+      files[binding[:3]] = file
+  return files
 
 
 def _model_file(path):

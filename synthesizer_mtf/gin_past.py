@@ -71,12 +71,7 @@ def _open(path: str) -> Iterator[io.StringIO]:
 def current(text: str, path: str) -> str:
   """Empties the lines of a gin file that mean nothing today, and names them once.
 
-  Args:
-    text: the file's text.
-    path: its path, for messages.
-
-  Returns:
-    the text, with as many lines.
+  The text keeps the number of its lines; `path` is that of messages.
 
   Raises:
     ValueError: a line asks for what this version of Mesh TensorFlow does not have.

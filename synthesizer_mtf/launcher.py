@@ -90,7 +90,7 @@ def _prepared(run):
       # T5's main has bound one before; `kwargs` has only flags.
       gin_files.bind({"utils.run.vocabulary": mesh_transformer.get_vocabulary()})
     precedence.check_named(flags.FLAGS.model_dir)
-    checked = run_checks.of_gin(
+    checked = run_checks.bound_run(
         "command", gin_internals.bindings(), flags.FLAGS.model_dir)
     run_checks.check(checked)
     _run(run, kwargs, checked)

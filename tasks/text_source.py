@@ -162,7 +162,7 @@ class FilesDataSource(seqio.FileDataSource):
     made_with = {"files": type(self).__name__, **self.made_with()}
     rows = files.interleave(
         tf.autograph.experimental.do_not_convert(
-            lambda i: read(data_record.of_files(paths, made_with)[i])),
+            lambda i: read(data_record.name_files(paths, made_with)[i])),
         cycle_length=self._cycle_length, block_length=1,
         num_parallel_calls=tf.data.AUTOTUNE).unbatch()
     if shuffle:

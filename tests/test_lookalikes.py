@@ -405,7 +405,7 @@ def data_digest(path, function, batch=2, seed=1, buffer=4, tune=False, name=None
       options.autotune.enabled = True
       data = data.with_options(options)
     tf.data.make_initializable_iterator(data)
-    return data_record.of(tf.get_collection("iterators")).pipeline
+    return data_record.describe(tf.get_collection("iterators")).pipeline
 
 
 def test_data_that_only_look_alike_are_other_data():

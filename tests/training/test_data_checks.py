@@ -310,7 +310,7 @@ def test_a_task_lacks_no_text_that_the_model_reads(
     features, model_type, mode, message, monkeypatch):
   alone = types.SimpleNamespace(
       name="alone", output_features=dict.fromkeys(features.split()))
-  monkeypatch.setattr(data_checks, "_tasks", lambda name: [alone])
+  monkeypatch.setattr(data_checks, "subtasks", lambda name: [alone])
   monkeypatch.setattr(data_checks, "is_known", lambda name: True)
   with (pytest.raises(ValueError, match=message) if message
         else contextlib.nullcontext()):

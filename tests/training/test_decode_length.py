@@ -132,10 +132,10 @@ def test_only_mesh_tensorflows_beam_search_and_unknown_functions_need_their_batc
       ([own, ours, "synthesizer_fast.enabled = False"], None, True)):
     gin.clear_config()
     m, _ = predict(*bindings)
-    assert decode_length.is_of_batch(m.model, given, 7) == is_needed, bindings
+    assert decode_length.depends_on_batch(m.model, given, 7) == is_needed, bindings
   models.parse_gin(["models/bi_v1.gin"], [*models.TINY, own, ours])
   split = models.Model(mesh_shape="all:1,model:2", layout="length:model").model
-  assert decode_length.is_of_batch(split, None, 8)
+  assert decode_length.depends_on_batch(split, None, 8)
 
 
 def test_outputs_without_an_end_of_sequence_are_counted(log):

@@ -61,11 +61,11 @@ def test_a_users_class_is_no_classifier_by_its_name(register, tmp_path):
             ("", mesh + "transformer.make_bitransformer"): {
                 "bitransformer_cls": gin.config.ConfigurableReference(
                     "MyEncoderClassifier", False)}}
-  run_checks.check(run_checks.of_gin("command", config, str(tmp_path)))
+  run_checks.check(run_checks.bound_run("command", config, str(tmp_path)))
   config["", mesh + "transformer.make_bitransformer"]["bitransformer_cls"] = (
       gin.config.ConfigurableReference("EncoderClassifier", False))
   with pytest.raises(ValueError, match="is a classifier, but the targets"):
-    run_checks.check(run_checks.of_gin("command", config, str(tmp_path)))
+    run_checks.check(run_checks.bound_run("command", config, str(tmp_path)))
 
 
 def test_a_users_stack_is_not_ours_by_its_name(register):
@@ -104,7 +104,7 @@ def test_an_empty_last_line_is_no_single_target_for_all_inputs(tmp_path):
 
 
 def evaluated():
-  return run_checks.evaluated(run_checks.of_gin("command", gin_internals.bindings()))
+  return run_checks.evaluated(run_checks.bound_run("command", gin_internals.bindings()))
 
 
 def test_an_evaluation_without_a_split_is_told_that_it_reads_that_of_the_training(

@@ -167,4 +167,4 @@ def test_padding_is_told_from_texts_by_what_gin_binds(tmp_path):
     gin.clear_config()
     gin.parse_config([f"utils.{line}" if line.startswith("run") else line
                       for line in lines])
-    assert padding.of_command() == number
+    assert padding.texts_in_command() == number

@@ -52,22 +52,29 @@ def train(command, *bindings):
   return command.run("model", *FILES, bindings=[*BINDINGS, *bindings])
 
 
+def read_record(folder):
+  return json.loads((folder / "validation.json").read_text())
+
+
+def steps_in(record):
+  return [evaluation["step"] for evaluation in record["evaluations"]]
+
+
 @pytest.mark.usefixtures("parsed_flags")
 def test_the_best_checkpoint_stays_and_patience_ends_the_training(
     command, capsys):
   folder = command.folder / "model"
   assert not train(command)
-  record = json.loads((folder / "validation.json").read_text())
-  assert [each["step"] for each in record["evaluations"]] == [2, 4]
+  record = read_record(folder)
+  assert steps_in(record) == [2, 4]
   assert record["best"]["checkpoint"] == "best/model.ckpt-2"
   assert record["stopped_at"] == validation_record.stopped_at(str(folder)) == 4
   assert {path.stem for path in folder.glob("model.ckpt-*.index")} == {"model.ckpt-4"}
   assert (folder / "best/model.ckpt-2.index").exists()
   assert not train(command)  # There is nothing to train.
-  assert json.loads((folder / "validation.json").read_text()) == record
+  assert read_record(folder) == record
   assert not train(command, "utils.run.train_steps = 4")  # So patience ended nothing.
-  assert json.loads((folder / "validation.json").read_text()) == {
-      **record, "stopped_at": None}
+  assert read_record(folder) == {**record, "stopped_at": None}
   values = events.scalars(folder / "eval_synth_text_pairs_validation")
   assert values["loss"] == pytest.approx(-values["neg_log_perplexity"])
   best_checkpoint.main([str(folder), "--metric=neg_log_perplexity"])
@@ -80,9 +87,8 @@ def test_the_best_checkpoint_stays_and_patience_ends_the_training(
   (command.folder / "dev.tsv").write_text("another\tfile\n")
   assert not train(command)
   assert steps_of(folder / "best.1") == [2]
-  assert json.loads((folder / "best.1/validation.json").read_text()) == {
-      **record, "stopped_at": None}
-  assert json.loads((folder / "validation.json").read_text())["best"]["step"] == 4
+  assert read_record(folder / "best.1") == {**record, "stopped_at": None}
+  assert read_record(folder)["best"]["step"] == 4
   for path in (folder / "best").glob("*.data-*"):
     path.unlink()
   for path in folder.glob("model.ckpt-4.*"):
@@ -104,38 +110,35 @@ def test_a_wrong_parameter_is_one_sentence_before_any_step(command, binding, mes
 
 
 def record(folder, *values, greater_is_better=True):
-  found = validation_record.Record(str(folder), "bleu", greater_is_better)
+  made = validation_record.Record(str(folder), "bleu", greater_is_better)
   for number, value in enumerate(values):
-    found.add(10 * number, value, {"task/bleu": value})
-  return found
+    made.add(10 * number, value, {"task/bleu": value})
+  return made
 
 
-def test_the_first_of_equal_values_is_the_best(tmp_path):
-  assert record(tmp_path, 1.0, 3.0, 3.0, 2.0).best["step"] == 10
-  assert record(tmp_path, 1.0, 3.0, 3.0, 2.0).since_best == 2
-  assert record(tmp_path, 2.0, 1.0, 3.0, greater_is_better=False).best["step"] == 10
-  assert record(tmp_path).best is None
+NAN = float("nan")
 
 
-def test_a_score_that_is_not_a_number_is_never_the_best(tmp_path):
-  nan = float("nan")
-  for greater, best in ((True, 30), (False, 20)):
-    found = record(tmp_path, nan, nan, 1.0, 2.0, nan, greater_is_better=greater)
-    assert (found.best["step"], found.since_best) == (best, 4 - best // 10)
-    assert best_checkpoint.best({
-        each["step"]: each["value"] for each in found.evaluations}, not greater) == best
+@pytest.mark.parametrize("greater, values, best", [
+    (True, [1.0, 3.0, 3.0, 2.0], 10), (False, [2.0, 1.0, 3.0], 10),
+    (True, [NAN, NAN, 1.0, 2.0, NAN], 30), (False, [NAN, NAN, 1.0, 2.0, NAN], 20)])
+def test_the_first_of_equal_values_is_the_best_and_never_nan(
+    tmp_path, greater, values, best):
+  made = record(tmp_path, *values, greater_is_better=greater)
+  assert (made.best["step"], made.since_best) == (best, len(values) - 1 - best // 10)
+  assert best_checkpoint.best({10 * i: x for i, x in enumerate(values)},
+                              not greater) == best
 
 
 def test_the_end_by_patience_is_forgotten_when_training_goes_on(tmp_path):
   assert validation_record.stopped_at(str(tmp_path)) is None
-  found = record(tmp_path, 1.0)
-  found.write(stopped_at=20)
+  record(tmp_path, 1.0).write(stopped_at=20)
   assert validation_record.stopped_at(str(tmp_path)) == 20
   again = record(tmp_path)
   again.forget_after(-1)
   again.correct(None)
   assert validation_record.stopped_at(str(tmp_path)) is None
-  assert not json.loads((tmp_path / "validation.json").read_text())["evaluations"]
+  assert not steps_in(read_record(tmp_path))
 
 
 @pytest.mark.parametrize("metric, low", [
@@ -167,13 +170,13 @@ def test_the_words_of_a_metrics_name_say_whether_its_least_value_is_the_best(
 
 def test_evaluations_after_the_step_to_continue_from_do_not_count_but_the_best_stays(
     tmp_path):
-  found = record(tmp_path, 1.0, 2.0, 3.0)
-  found.forget_after(10)
-  assert found.last == 10 and not found.has(20)
-  assert found.best == {"step": 20, "value": 3.0, "left_at": 10}
-  assert not found.add(20, 2.5, {}) and found.since_best == 0  # Of this training.
-  assert found.best["left_at"] == 10
-  assert found.add(30, 3.5, {}) and found.best == {"step": 30, "value": 3.5}
+  gone_back = record(tmp_path, 1.0, 2.0, 3.0)
+  gone_back.forget_after(10)
+  assert gone_back.last == 10 and not gone_back.has(20)
+  assert gone_back.best == {"step": 20, "value": 3.0, "left_at": 10}
+  assert not gone_back.add(20, 2.5, {}) and gone_back.since_best == 0
+  assert gone_back.best["left_at"] == 10
+  assert gone_back.add(30, 3.5, {}) and gone_back.best == {"step": 30, "value": 3.5}
 
 
 MEASURE = {"metric": "bleu", "greater_is_better": True, "split": "validation",
@@ -190,9 +193,9 @@ MEASURE = {"metric": "bleu", "greater_is_better": True, "split": "validation",
     ({"data": {"task": {"number": 2, "sha256": "2"}}}, "task has other examples"),
     ({"decoding": {"beam_size": 4, "alpha": .6}}, "'beam_size' was 1 and is 4")])
 def test_values_of_another_measure_are_not_compared(tmp_path, change, said):
-  found = record(tmp_path, 1.0)
-  assert not found.continues(MEASURE)
-  found.write()
+  before = record(tmp_path, 1.0)
+  assert not before.continues(MEASURE)
+  before.write()
   again = record(tmp_path)
   assert not again.continues(MEASURE) and again.has(0)
   differing = again.continues({**MEASURE, **change})
@@ -201,7 +204,8 @@ def test_values_of_another_measure_are_not_compared(tmp_path, change, said):
   assert again.best is None and not again.has(0)
 
 
-def test_a_record_of_version_0_2_goes_on_unless_it_chose_the_other_end(tmp_path):
+def test_a_record_of_version_0_2_goes_on_unless_it_chose_the_other_end_or_is_damaged(
+    tmp_path):
   (tmp_path / "validation.json").write_text(json.dumps({
       "metric": "wer", "best": {"step": 4, "value": 9.0}, "stopped_at": None,
       "evaluations": [{"step": 2, "value": 3.0, "results": {}},
@@ -210,9 +214,6 @@ def test_a_record_of_version_0_2_goes_on_unless_it_chose_the_other_end(tmp_path)
   assert not validation_record.Record(str(tmp_path), "wer").continues(measure)
   low = validation_record.Record(str(tmp_path), "wer", greater_is_better=False)
   assert "was True" in low.continues({**measure, "greater_is_better": False})[0]
-
-
-def test_a_record_that_cannot_be_read_is_an_error(tmp_path):
   (tmp_path / "validation.json").write_text("{")
   with pytest.raises(ValueError, match="cannot be read"):
     record(tmp_path)
@@ -262,13 +263,18 @@ def save_alone(folder, step):
   checkpoint_files.save(folder, step)
 
 
+def start_at(folder, step, value=None, **change):
+  """Starts a training at a checkpoint, which it evaluates if that has a value."""
+  save_alone(folder, step)
+  Scripted(folder, {} if value is None else {step: value}, **change).start_at(step)
+
+
 def steps_of(folder):
   return [complete.saved_step(path) for path in complete.find(str(folder))]
 
 
 def test_the_best_checkpoint_stays_though_training_goes_back(tmp_path, log):
-  save_alone(tmp_path, 8)
-  Scripted(tmp_path, {8: 9.0}).start_at(8)
+  start_at(tmp_path, 8, 9.0)
   kept = index(tmp_path, 8)
   save_alone(tmp_path, 4)  # The newest was damaged, and another one was brought back.
   again = Scripted(tmp_path, {4: 3.0, 6: 5.0, 8: 8.0, 10: 10.0})
@@ -288,33 +294,27 @@ def test_the_best_checkpoint_stays_though_training_goes_back(tmp_path, log):
 
 def test_a_kill_before_the_next_evaluation_does_not_hide_that_training_went_back(
     tmp_path):
-  save_alone(tmp_path, 8)
-  Scripted(tmp_path, {8: 9.0}).start_at(8)
-  save_alone(tmp_path, 1)
-  Scripted(tmp_path, {}).start_at(1)
-  save_alone(tmp_path, 9)  # Trained on, and killed.
-  Scripted(tmp_path, {9: 4.0}).start_at(9)
-  found = json.loads((tmp_path / "validation.json").read_text())
-  assert [each["step"] for each in found["evaluations"]] == [9]
-  assert (found["best"]["value"], found["best"]["left_at"]) == (9.0, 1)
+  start_at(tmp_path, 8, 9.0)
+  start_at(tmp_path, 1)
+  start_at(tmp_path, 9, 4.0)  # Trained on, and killed.
+  left = read_record(tmp_path)
+  assert steps_in(left) == [9]
+  assert (left["best"]["value"], left["best"]["left_at"]) == (9.0, 1)
 
 
 def test_a_better_checkpoint_replaces_that_of_the_same_step_that_was_left(
     tmp_path, log):
   for value, says in ((9.0, 0), (9.5, 1)):
-    save_alone(tmp_path, 8)
-    Scripted(tmp_path, {8: value}).start_at(8)
+    start_at(tmp_path, 8, value)
     assert index(tmp_path / "best", 8) == index(tmp_path, 8)
     assert log.text.count("step 8 takes the place of step 8") == says
     Scripted(tmp_path, {6: 0.0}).start_at(6)
 
 
 def test_a_best_checkpoint_that_was_left_and_is_lost_stops_nothing(tmp_path, log):
-  save_alone(tmp_path, 8)
-  Scripted(tmp_path, {8: 9.0}).start_at(8)
+  start_at(tmp_path, 8, 9.0)
   (tmp_path / "best/model.ckpt-8.index").unlink()
-  save_alone(tmp_path, 4)
-  Scripted(tmp_path, {4: 3.0}).start_at(4)
+  start_at(tmp_path, 4, 3.0)
   assert "lacks model.ckpt-8, the best by bleu before training went back" in log.text
   assert steps_of(tmp_path / "best") == [4]
 
@@ -322,16 +322,13 @@ def test_a_best_checkpoint_that_was_left_and_is_lost_stops_nothing(tmp_path, log
 @pytest.mark.parametrize("change", [
     {"examples": ((1, 2), (3, 4))}, {"examples": ((1, 3),)}, {"metric": "wer"}])
 def test_a_new_comparison_keeps_the_best_of_the_former(tmp_path, change, log):
-  save_alone(tmp_path, 2)
-  Scripted(tmp_path, {2: 9.0}).start_at(2)
+  start_at(tmp_path, 2, 9.0)
   for _ in range(2):
-    save_alone(tmp_path, 4)
-    Scripted(tmp_path, {4: 1.0}, **change).start_at(4)
+    start_at(tmp_path, 4, 1.0, **change)
     assert steps_of(tmp_path / "best") == [4]
     assert steps_of(tmp_path / "best.1") == [2]
   assert log.text.count("A new comparison of checkpoints begins") == 1
-  old = json.loads((tmp_path / "best.1/validation.json").read_text())
-  assert old["best"]["value"] == 9.0
+  assert read_record(tmp_path / "best.1")["best"]["value"] == 9.0
   Scripted(tmp_path, {4: 2.0}).start_at(4)
   assert steps_of(tmp_path / "best.2") == [4]
 
@@ -346,7 +343,7 @@ def test_a_file_that_is_replaced_while_a_model_trains_begins_a_new_comparison(tm
   assert (steps_of(tmp_path / "best"), steps_of(tmp_path / "best.1")) == ([4], [2])
 
 
-def of_file(split, shuffle_files, seed=None):
+def letters(split, shuffle_files, seed=None):
   del split, shuffle_files, seed
   return tf.data.Dataset.from_tensor_slices({"inputs": FILE})
 
@@ -357,14 +354,14 @@ FILE = ["a", "b"]
 def test_examples_that_are_drawn_at_random_are_compared_by_their_source(monkeypatch):
   monkeypatch.setattr(seqio.TaskRegistry, "_REGISTRY", {})
   seqio.TaskRegistry.add(
-      "drawn", seqio.FunctionDataSource(of_file, splits=["validation"]),
+      "drawn", seqio.FunctionDataSource(letters, splits=["validation"]),
       preprocessors=[], output_features={})
 
   def measured(task, noise=1.0):
     def data():
-      return of_file(None, None).map(
+      return letters(None, None).map(
           lambda x: {**x, "noise": noise * tf.random.uniform([])})
-    measure = measures.of("bleu", True, "validation", [
+    measure = measures.measure("bleu", True, "validation", [
         mesh_dataset.EvalDataset(task, data, None, [])], {})
     return measure["data"][task]
 
@@ -385,7 +382,7 @@ def test_examples_are_read_again_only_if_their_files_or_preprocessors_change(
   monkeypatch.setattr(measures, "_read", lambda data: reads.append(data) or read(data))
 
   def measured(word):
-    return measures.of("bleu", True, "validation", [mesh_dataset.EvalDataset(
+    return measures.measure("bleu", True, "validation", [mesh_dataset.EvalDataset(
         "lines", lambda: tf.data.TextLineDataset(str(path)).map(
             lambda line: {"inputs": line + word}), None, [])], known)
 
@@ -455,8 +452,7 @@ def kills(tmp_path, prepare, use):
 @pytest.mark.parametrize("former, left", [(2, False), (4, True)])
 def test_a_kill_at_any_moment_of_keeping_the_best_loses_nothing(tmp_path, former, left):
   def prepare(folder):
-    save_alone(folder, former)
-    Scripted(folder, {former: 1.0}).start_at(former)
+    start_at(folder, former, 1.0)
     if left:  # The step is that of a training that was left.
       Scripted(folder, {2: 0.0}).start_at(2)
     save_alone(folder, 4)
@@ -470,14 +466,13 @@ def test_a_kill_at_any_moment_of_keeping_the_best_loses_nothing(tmp_path, former
     use(folder)
     assert steps_of(best) == [4] and index(best, 4) == index(folder, 4)
     assert tf.train.latest_checkpoint(str(best)) == f"{best}/model.ckpt-4"
-    found = json.loads((folder / "validation.json").read_text())["best"]
-    assert found == {"step": 4, "value": 2.0, "checkpoint": "best/model.ckpt-4"}
+    assert read_record(folder)["best"] == {
+        "step": 4, "value": 2.0, "checkpoint": "best/model.ckpt-4"}
 
 
 def test_a_kill_at_any_moment_of_a_new_comparison_loses_nothing(tmp_path):
   def prepare(folder):
-    save_alone(folder, 2)
-    Scripted(folder, {2: 9.0}).start_at(2)
+    start_at(folder, 2, 9.0)
     save_alone(folder, 4)
 
   def use(folder):
@@ -487,8 +482,7 @@ def test_a_kill_at_any_moment_of_a_new_comparison_loses_nothing(tmp_path):
     use(folder)
     assert steps_of(folder / "best") == [4]
     assert steps_of(folder / "best.1") == [2] and not (folder / "best.2").exists()
-    old = json.loads((folder / "best.1/validation.json").read_text())
-    assert old["best"]["value"] == 9.0
+    assert read_record(folder / "best.1")["best"]["value"] == 9.0
 
 
 def model(folder, *bindings):

@@ -71,8 +71,9 @@ def test_a_trained_model_is_compared_wherever_it_is_used(
   assert "its embeddings stand for other pieces" in caplog.text
 
 
-def of(*paths):
-  return vocabulary_record.of(tuple(seqio.SentencePieceVocabulary(p) for p in paths))
+def described(*paths):
+  vocabularies = map(seqio.SentencePieceVocabulary, paths)
+  return vocabulary_record.describe(tuple(vocabularies))
 
 
 def trained(folder, record):
@@ -86,36 +87,36 @@ def test_only_what_the_ids_stand_for_counts(
   copy.write_bytes(pathlib.Path(sentencepiece_model).read_bytes())
   folder = tmp_path / "model"
   folder.mkdir()
-  trained(folder, of(sentencepiece_model, sentencepiece_model))
-  vocabulary_record.check(str(folder), of(str(copy), str(copy)))
+  trained(folder, described(sentencepiece_model, sentencepiece_model))
+  vocabulary_record.check(str(folder), described(str(copy), str(copy)))
   monkeypatch.setenv(vocabulary_lib.VARIABLE, str(copy))
   ours = vocabulary_lib.TaskVocabulary()
-  vocabulary_record.check(str(folder), vocabulary_record.of(ours))
+  vocabulary_record.check(str(folder), vocabulary_record.describe(ours))
   vocabulary_record.check(
-      str(folder), vocabulary_record.of(
+      str(folder), vocabulary_record.describe(
           seqio.SentencePieceVocabulary(str(copy), extra_ids=100)))
   unknown = types.SimpleNamespace(vocab_size=3)
-  vocabulary_record.check(str(folder), vocabulary_record.of((ours, unknown)))
+  vocabulary_record.check(str(folder), vocabulary_record.describe((ours, unknown)))
   with pytest.raises(checks.Error, match="another vocabulary of targets"):
-    vocabulary_record.check(str(folder), of(str(copy), other))
+    vocabulary_record.check(str(folder), described(str(copy), other))
   with pytest.raises(checks.Error, match="and now it is bytes; give"):
     vocabulary_record.check(
-        str(folder), vocabulary_record.of((seqio.ByteVocabulary(), unknown)))
-  vocabulary_record.write(str(folder), vocabulary_record.of((ours, unknown)))
+        str(folder), vocabulary_record.describe((seqio.ByteVocabulary(), unknown)))
+  vocabulary_record.write(str(folder), vocabulary_record.describe((ours, unknown)))
   with pytest.raises(checks.Error, match="another vocabulary of targets"):
-    vocabulary_record.check(str(folder), of(str(copy), other))
+    vocabulary_record.check(str(folder), described(str(copy), other))
 
 
 def test_bytes_are_bytes_in_our_tasks_and_in_seqio(monkeypatch):
   monkeypatch.setenv(vocabulary_lib.VARIABLE, vocabulary_lib.BYTES)
-  ours, theirs = (vocabulary_record.of(each)["inputs"]["sha256"] for each in (
+  ours, theirs = (vocabulary_record.describe(each)["inputs"]["sha256"] for each in (
       vocabulary_lib.TaskVocabulary(), seqio.ByteVocabulary(extra_ids=3)))
   assert ours == theirs == "bytes"
 
 
 def test_folders_without_a_record_or_a_checkpoint_are_not_compared(
     sentencepiece_model, other, tmp_path):
-  ours, others = of(sentencepiece_model, sentencepiece_model), of(other, other)
+  ours, others = (described(path, path) for path in (sentencepiece_model, other))
   folder = str(tmp_path)
   vocabulary_record.check(str(tmp_path / "new"), others)
   vocabulary_record.write(folder, ours)
@@ -130,12 +131,12 @@ def test_folders_without_a_record_or_a_checkpoint_are_not_compared(
 
 def test_a_warm_start_from_another_vocabulary_is_told(
     sentencepiece_model, other, tmp_path, caplog):
-  ours = of(sentencepiece_model, sentencepiece_model)
+  ours = described(sentencepiece_model, sentencepiece_model)
   trained(tmp_path, ours)
   for checkpoint in (tmp_path, tmp_path / "model.ckpt-1"):
     caplog.clear()
     with caplog.at_level(logging.WARNING):
       vocabulary_record.warn_if_other(str(checkpoint), ours)
       assert not caplog.text
-      vocabulary_record.warn_if_other(str(checkpoint), of(other, other))
+      vocabulary_record.warn_if_other(str(checkpoint), described(other, other))
     assert "trained with another vocabulary of inputs" in caplog.text

@@ -68,7 +68,7 @@ class Found:
   per_row: float
   whole: bool
   first_seconds: float
-  unknown: unknown_pieces.Found
+  unknown: unknown_pieces.Unkept
 
   @property
   def shares(self) -> list[tuple[str, float, float]]:

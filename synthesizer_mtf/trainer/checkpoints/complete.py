@@ -54,14 +54,9 @@ def saved_step(path: str) -> int:
 
 
 def check(path: str, checksums: bool = False) -> None:
-  """Checks that a checkpoint is complete.
+  """Raises a `DamagedError` if a checkpoint, a path without `.index`, is incomplete.
 
-  Args:
-    path: a string, without the suffix `.index`.
-    checksums: whether to read the whole checkpoint and compare its checksums.
-
-  Raises:
-    DamagedError: the checkpoint is incomplete.
+  With `checksums` the whole checkpoint is read, and compared with its checksums.
   """
   model_folder.check_name(path, "the checkpoint")
   if not tf.io.gfile.exists(f"{path}.index"):
@@ -121,11 +116,8 @@ def at_steps(model_dir: str, steps: int | Sequence[int], parameter: str,
              folder: str = "--model_dir") -> list[str]:
   """Returns the paths of the checkpoints of some steps, oldest first, each once.
 
-  Args:
-    model_dir: the folder of the checkpoints.
-    steps: a step, or a list or tuple of steps; -1 for `chosen`.
-    parameter: the parameter or flag that gives the steps, for the message.
-    folder: the parameter or flag that gives the folder.
+  The step -1 stands for `chosen`. Messages call the parameters or flags that give the
+  steps and the folder `parameter` and `folder`.
 
   Raises:
     ValueError: there is no checkpoint, or not of each step.

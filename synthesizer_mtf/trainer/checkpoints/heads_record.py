@@ -24,8 +24,7 @@ Heads = dict[tuple[str, str], dict[str, int]]
 def check_restored(folder: str) -> None:
   """Raises a ValueError if a folder's model has other heads than the one just built.
 
-  Args:
-    folder: a model's folder; without an operative_config.gin nothing is compared.
+  Without an operative_config.gin nothing is compared.
   """
   for name, now, then in _differences(_built(), _recorded(folder)):
     raise checks.Error(
@@ -38,9 +37,6 @@ def check_start(path: str) -> None:
   """Raises a ValueError if a warm start begins from a checkpoint with other heads.
 
   Where nothing tells its heads, the log says so.
-
-  Args:
-    path: the path of the checkpoint.
   """
   ours, theirs = _built(), _recorded(os.path.dirname(path))
   for name, now, then in _differences(ours, theirs):
@@ -56,7 +52,7 @@ def check_start(path: str) -> None:
 
 def _built():
   """The heads of the layers that have just been made."""
-  return _of(gin.operative_config_str())
+  return _heads_in(gin.operative_config_str())
 
 
 def _recorded(folder):
@@ -64,22 +60,22 @@ def _recorded(folder):
   if not tf.io.gfile.exists(path):
     return {}
   with tf.io.gfile.GFile(path) as f:
-    return _of(f.read())
+    return _heads_in(f.read())
 
 
-def _of(text: str) -> Heads:
+def _heads_in(text: str) -> Heads:
   """The heads that an operative_config.gin tells; none if it is not one."""
-  macros, found = {}, {}
+  macros, values = {}, {}
   try:
     for _, (scope, selector, name, value, _) in gin_names.given([], [text]):
       if not name:
         macros[selector] = value
       elif name in _MACROS:
-        found[scope, selector.rpartition(".")[2], name] = value
+        values[scope, selector.rpartition(".")[2], name] = value
   except ValueError as error:
     logging.warning("%s does not tell the heads: %s", _NAME, error)
   heads: Heads = {}
-  for (scope, cls, name), value in found.items():
+  for (scope, cls, name), value in values.items():
     # Without a value, a layer takes that of the macro.
     macro = _MACROS[name] if value is None else str(value).removeprefix("%")
     size = macros.get(macro, value)

@@ -25,7 +25,7 @@ def acquire(folder: str, flag: str) -> int | None:
 
   Args:
     folder: an existing folder.
-    flag: the name of the flag or parameter that names the folder, for the message.
+    flag: what the message calls the flag or parameter that names it.
 
   Returns:
     a file descriptor; closing it unlocks the folder. None, with a warning, if the file

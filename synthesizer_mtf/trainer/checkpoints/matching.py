@@ -12,15 +12,9 @@ def check_variables(path: str, variables: Iterable[tf.Variable],
   """Checks that a checkpoint belongs to the model that restores it.
 
   TensorFlow would ignore variables that the model lacks, for example when R+V resumes
-  as V. The next checkpoint would then lack them.
-
-  The checkpoint may have more optimizer slots than the model, as in evaluation.
-
-  Args:
-    path: the path of the checkpoint.
-    variables: all `tf.Variable` of the model.
-    optimizer: makes the optimizer; it is asked for its slots if the checkpoint has
-      variables that neither the model nor an optimizer of Mesh TensorFlow has.
+  as V. The next checkpoint would then lack them. The checkpoint may have more slots of
+  the optimizer than the model, as in evaluation. The optimizer is asked for its slots
+  if there are variables that neither the model nor Mesh TensorFlow's optimizers have.
 
   Raises:
     ValueError: variables differ; the message names them.
@@ -45,7 +39,7 @@ def check_variables(path: str, variables: Iterable[tf.Variable],
         f"{path} is of another model: {'; '.join(filter(None, differing))}. Train "
         f"another model in another `{checks.called('--model_dir')}`, or give the gin "
         "files and bindings of this one, which are in its operative_config.gin"
-        f"{_of_an_optimizer(extra, ours)}.")
+        f"{_optimizer_hint(extra, ours)}.")
   _check_dtypes(path, variables, reader.get_variable_to_dtype_map())
 
 
@@ -62,7 +56,7 @@ def _check_dtypes(path, variables, saved):
         "converts.")
 
 
-def _of_an_optimizer(extra, ours):
+def _optimizer_hint(extra, ours):
   """What to do if the variables in `extra` are the slots of a user's optimizer."""
   begin = tuple(f"{other}{sign}" for other in ours for sign in "_/")
   if not extra or not all(name.startswith(begin) for name in extra):

@@ -22,11 +22,8 @@ _ROOM = 1 << 14  # Bytes; more than the events of an evaluation.
 def check_name(path: str, what: str | None = None) -> None:
   """Raises a ValueError for a folder or checkpoint that TensorFlow takes for a pattern.
 
-  It would train there, but find no checkpoint.
-
-  Args:
-    path: the path of a folder or a checkpoint.
-    what: the name of the parameter in the message; by default the model's folder.
+  It would train there, but find no checkpoint. The message calls the path `what`, by
+  default the model's folder.
   """
   what = what or f"`{checks.called('--model_dir')}`"
   if odd := re.search(r"[*?\[\\]", str(path)):
@@ -104,15 +101,11 @@ def write_whole(path: str, text: str) -> None:
 
 
 def read_record(path: str, make: Callable[[Any], Any], remove: str) -> Any:
-  """What a function makes of a JSON file; None if there is no such file.
-
-  Args:
-    path: the path of the file.
-    make: a function of the file's content.
-    remove: what to remove if it cannot be read, and what happens then.
+  """What a function makes of the content of a JSON file; None if there is no such file.
 
   Raises:
-    ValueError: the file, or what it holds, cannot be read.
+    ValueError: the file, or what it holds, cannot be read. The message says what to
+      remove, in the words of `remove`, and what happens then.
   """
   if not tf.io.gfile.exists(path):
     return None

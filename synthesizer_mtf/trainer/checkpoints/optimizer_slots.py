@@ -37,8 +37,8 @@ def split(name: str, variables: Collection[str] | None = None,
     (the slot's variable, the ending of the slot), such as ("encoder/q", "_slot_vr");
     (name, "") if it is not a slot.
   """
-  found = _ENDING.search(name)
-  for ending in [*([found[0]] if found else []), *endings]:
+  stock = _ENDING.search(name)
+  for ending in [*([stock[0]] if stock else []), *endings]:
     variable = name.removesuffix(ending)
     if variable != name and (variables is None or variable in variables):
       return variable, ending
@@ -53,20 +53,14 @@ def is_slot(name: str, variables: Collection[str] | None = None,
 
 def learned(names: Collection[str], variables: Mapping[str, Sequence[int]],
             optimizer: Optimizer | None) -> set[str]:
-  """The endings that a user's optimizer gives to its slots.
+  """The endings that a user's optimizer gives to its slots; none if it makes no slots.
 
-  Args:
-    names: the names among which there may be slots. The optimizer is asked only if one
-      of them begins like a variable.
-    variables: the shapes of variables by their names.
-    optimizer: an `Optimizer`, or None.
-
-  Returns:
-    a set of endings; it is empty if the optimizer cannot make slots by itself.
+  The optimizer is asked only if one of the names, which may be those of slots, begins
+  like a variable. Variables are given by their shapes, as in `shapes`.
   """
   unknown = [name for name in names if not is_slot(name, variables)]
-  asked = {each: shape for each, shape in variables.items()
-           if any(name.startswith((f"{each}_", f"{each}/")) for name in unknown)}
+  asked = {variable: shape for variable, shape in variables.items() if any(
+      name.startswith((f"{variable}_", f"{variable}/")) for name in unknown)}
   if optimizer is None or not asked:
     return set()
   try:
@@ -79,16 +73,8 @@ def learned(names: Collection[str], variables: Mapping[str, Sequence[int]],
 
 def shapes(make: Optimizer, variables: Mapping[str, Sequence[int]],
            ) -> dict[str, dict[str, list[int]]]:
-  """The slots that an optimizer makes.
-
-  Args:
-    make: an `Optimizer`.
-    variables: the shapes of variables by their names.
-
-  Returns:
-    for each variable a dict from the endings of its slots to their shapes.
-  """
-  found: dict[str, dict[str, list[int]]] = {}
+  """The shapes of an optimizer's slots, by variable and by the endings of the slots."""
+  slots: dict[str, dict[str, list[int]]] = {}
   with tf.Graph().as_default():
     tf.train.create_global_step()
     graph = mtf.Graph()
@@ -98,7 +84,7 @@ def shapes(make: Optimizer, variables: Mapping[str, Sequence[int]],
       value = mtf.get_variable(mesh, name, mtf.Shape(shape))
       before = set(graph.all_variables)
       optimizer.apply_grads([mtf.zeros_like(value)], [value.operation])
-      found[name] = {made.name.removeprefix(name): made.shape.to_integer_list
+      slots[name] = {made.name.removeprefix(name): made.shape.to_integer_list
                      for made in graph.all_variables if made not in before
                      and made.name.startswith(name)}
-  return found
+  return slots

@@ -32,7 +32,7 @@ _NOTHING = {"path": None, "sha256": None, "size": None}
 Record = dict[str, dict[str, Any]]
 
 
-def of(vocabulary: Any) -> Record:
+def describe(vocabulary: Any) -> Record:
   """Makes the record of a vocabulary, or of one for inputs and one for targets."""
   return {"inputs": _entries(utils.inputs_vocabulary(vocabulary)),
           "targets": _entries(utils.targets_vocabulary(vocabulary))}
@@ -62,12 +62,7 @@ def _digest(vocabulary, path):
 
 
 def check(model_dir: str, now: Record) -> None:
-  """Raises a ValueError if a folder's model was trained with another vocabulary.
-
-  Args:
-    model_dir: a folder, with or without a model.
-    now: what `of` returns.
-  """
+  """Raises a ValueError if a folder's model was trained with another vocabulary."""
   if difference := complete.find(model_dir) and _difference(model_dir, now):
     raise checks.Error(
         f"the model in {model_dir!r} was trained with another {difference}; give it "
@@ -77,12 +72,7 @@ def check(model_dir: str, now: Record) -> None:
 
 
 def warn_if_other(checkpoint: str, now: Record) -> None:
-  """Warns if the model of a warm start was trained with another vocabulary.
-
-  Args:
-    checkpoint: the path of a checkpoint, or of a folder.
-    now: what `of` returns.
-  """
+  """Warns if a checkpoint, or a folder's, was trained with another vocabulary."""
   folder = checkpoint if tf.io.gfile.isdir(checkpoint) else os.path.dirname(checkpoint)
   if difference := _difference(folder, now):
     logging.warning("The model of the warm start, %s, was trained with another %s; so "
@@ -105,11 +95,10 @@ def write(model_dir: str, now: Record) -> None:
 
 
 def path_of(model_dir: str) -> str | None:
-  """Returns the path of the one vocabulary that a folder's record names.
+  """Returns the path of the one vocabulary that a folder's record names, or "bytes".
 
-  Returns:
-    the path, or "bytes"; None without a record, for two vocabularies, and if the
-    environment names a vocabulary, which is then compared with the record.
+  It is None without a record, for two vocabularies, and if the environment names a
+  vocabulary, which is then compared with the record.
   """
   if os.environ.get(_VARIABLE):
     return None

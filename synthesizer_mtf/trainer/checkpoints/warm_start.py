@@ -71,10 +71,7 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
       fresh: at step 0 Adafactor would forget its variables anyway.
     train_model_fn: the function that trains. A binding of `utils.run.train_model_fn`
       is moved here automatically.
-    **kwargs: arguments of `train_model_fn`.
-
-  Returns:
-    the result of `train_model_fn`.
+    **kwargs: more arguments of `train_model_fn`.
 
   Raises:
     ValueError: there is no such checkpoint, or it does not fit.
@@ -86,36 +83,30 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
 
 
 def find_checkpoint(path: str, parameter: str = _PARAMETER) -> str:
-  """The path of a checkpoint, or of the last checkpoint in a folder.
-
-  Args:
-    path: a string, with or without ".index".
-    parameter: the parameter that names it, for messages.
-
-  Returns:
-    a string, without ".index".
+  """The path without ".index" of a checkpoint, or of the last one in a folder.
 
   Raises:
-    ValueError: there is no checkpoint, or it is damaged.
+    ValueError: there is no checkpoint, or it is damaged. The message calls the path
+      `parameter`.
   """
   if tf.io.gfile.isdir(path):
     try:
-      found = complete.latest(path)
+      checkpoint = complete.latest(path)
     except complete.MissingError:
-      found = None
+      checkpoint = None
   else:
     path = path[:-len(".index")] if path.endswith(".index") else path
-    found = path if tf.io.gfile.exists(path + ".index") else None
-  if not found:
+    checkpoint = path if tf.io.gfile.exists(path + ".index") else None
+  if not checkpoint:
     raise checks.Error(
         f"`{parameter}` is {path!r} but there is no checkpoint; name "
         "a file such as DIR/model.ckpt-999900.index, without .index, or DIR.")
   try:
-    complete.check(found)
+    complete.check(checkpoint)
   except complete.DamagedError as error:
     raise checks.Error(f"`{parameter}` is {path!r}, but {error}; copy the checkpoint "
                        "again, or name another.") from error
-  return found
+  return checkpoint
 
 
 class WarmStart(NamedTuple):
@@ -123,10 +114,7 @@ class WarmStart(NamedTuple):
 
   Attributes:
     checkpoint: as in `train`, like the next three.
-    fresh: a regular expression, or None.
-    renames: pairs of strings.
-    continue_training: a boolean.
-    parameter: the parameter that names the checkpoint, for messages.
+    parameter: what messages call the parameter that names the checkpoint.
     strict: whether a variable that is missing in the checkpoint, and is not new, is an
       error. If not, it starts fresh with a warning.
   """
@@ -141,14 +129,9 @@ class WarmStart(NamedTuple):
       self, spec: tf.estimator.EstimatorSpec,
       optimizer: optimizer_slots.Optimizer | None = None
   ) -> tf.estimator.EstimatorSpec:
-    """Makes a specification initialize its variables from the checkpoint.
+    """Makes a specification of training initialize its variables from the checkpoint.
 
-    Args:
-      spec: the specification of training; the variables are in the default graph.
-      optimizer: makes the optimizer that trains.
-
-    Returns:
-      the specification with a scaffold.
+    The variables are in the default graph; `optimizer` makes the optimizer.
 
     Raises:
       ValueError: there is no such checkpoint, or it does not fit.
@@ -201,37 +184,34 @@ def chosen(init_checkpoint: str | None, strict: bool = True) -> WarmStart | None
     raise checks.Error(
         f"`init_checkpoint` is {init_checkpoint!r} and `warm_start.checkpoint` is "
         f"{start.checkpoint!r}; leave out the first, or bind the second to None.")
-  found = gin.get_bindings(_SELECTOR)
-  if not found.get("continue_training", True):
+  given = gin.get_bindings(_SELECTOR)
+  if not given.get("continue_training", True):
     raise checks.Error(
         f"`init_checkpoint` is {init_checkpoint!r}, with which the step goes on, but "
         "`warm_start.continue_training` is False; leave that out, or name the "
         "checkpoint by `warm_start.checkpoint`, with which the step counts from 0.")
-  return WarmStart(init_checkpoint, found.get("fresh"), found.get("renames", ()),
+  return WarmStart(init_checkpoint, given.get("fresh"), given.get("renames", ()),
                    True, "init_checkpoint", strict)
 
 
 def bound() -> WarmStart | None:
   """The warm start that gin binds; None without a checkpoint."""
-  found = gin.get_bindings(_SELECTOR)
-  found.pop("train_model_fn", None)
-  return WarmStart(**found) if found.get("checkpoint") is not None else None
+  given = gin.get_bindings(_SELECTOR)
+  given.pop("train_model_fn", None)
+  return WarmStart(**given) if given.get("checkpoint") is not None else None
 
 
 def assignments(
     path: str, make_plan: Callable[[warm_start_plan.Shapes, warm_start_plan.Shapes],
                                    warm_start_plan.Plan],
     on_devices: Mapping[str, Any] | None = None) -> tf.Operation:
-  """Assigns the values of a checkpoint to the graph's variables.
+  """Assigns values of a checkpoint to the graph's variables, after the initializers.
 
   Args:
     path: the path of the checkpoint.
-    make_plan: a function of the shapes of the graph's and the checkpoint's variables,
-      dicts by name, that returns a `warm_start_plan.Plan`.
+    make_plan: makes the plan from the shapes of the graph's variables and those of the
+      checkpoint.
     on_devices: the variables by name whose values JAX has, with `assign` and `value`.
-
-  Returns:
-    an operation to run after the initializers.
   """
   reader = tf.train.load_checkpoint(path)
   saved = {name: tuple(shape) for name, shape in
@@ -305,15 +285,15 @@ def _functions_that_train(config, value):
   Raises:
     ValueError: one of them comes again.
   """
-  found = []
+  chain = []
   while gin_internals.is_reference(value):
     scope, selector = value.config_key
-    if (scope, selector) in found:
+    if (scope, selector) in chain:
       raise checks.Error(
           f"`train_model_fn` is {value!r}, which trains by itself again, without an "
           "end; leave out that binding, or name another function, such as "
           "@utils.train_model.")
-    found.append((scope, selector))
+    chain.append((scope, selector))
     bound = {**config.get(("", selector), {}), **config.get((scope, selector), {})}
     value = bound.get("value" if selector == "gin.macro" else "train_model_fn")
-  return found
+  return chain

@@ -93,13 +93,13 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
 
   Args:
     path: the path of the checkpoint, for messages.
-    model: a dict from the names of the model's variables to their shapes, tuples.
-    saved: the same for the checkpoint.
+    model: the shapes of the model's variables.
+    saved: the shapes of the checkpoint's.
     fresh: a regular expression; variables whose names it matches start fresh.
     renames: pairs (regular expression, replacement) that turn a name in the model
       into the name in the checkpoint; the first match counts.
     continue_training: also take the step and the optimizer's variables.
-    selection: a `Selection`; variables that it does not load start fresh.
+    selection: variables that it does not load start fresh.
     strict: whether a missing variable that is not new is an error.
     endings: those of the slots of a user's optimizer, see `optimizer_slots.split`.
 
@@ -138,17 +138,10 @@ def _without_optimizer(shapes, endings):
 
 
 def _find(path, wanted, model, saved):
-  """Finds variables in the checkpoint.
+  """The names in the checkpoint of variables, by those in the model.
 
-  Args:
-    path: the path of the checkpoint, for messages.
-    wanted: a dict from names of the model's variables to their names in the checkpoint,
-      as far as these are known.
-    model: as in `make_plan`, without the optimizer.
-    saved: as in `make_plan`, without the optimizer.
-
-  Returns:
-    a dict from names of the model's variables to names in the checkpoint.
+  `wanted` has the names in the checkpoint as far as these are known. The shapes are
+  those of `make_plan`, without the optimizer.
   """
   candidates = collections.defaultdict(list)
   for name in saved:
@@ -156,18 +149,18 @@ def _find(path, wanted, model, saved):
   rivals = collections.Counter(_key(n) for n in wanted if n not in saved)
   taken = {}
   for name, renamed in wanted.items():
-    found = [renamed] if renamed in saved else [
+    sources = [renamed] if renamed in saved else [
         source for source in candidates[_key(renamed)] if source not in model]
-    if not found and name.endswith("/" + _BIAS):
-      found = _shared_bias(name, saved)
-    if len(found) > 1 or found and renamed not in saved and (
+    if not sources and name.endswith("/" + _BIAS):
+      sources = _shared_bias(name, saved)
+    if len(sources) > 1 or sources and renamed not in saved and (
         rivals[_key(name)] > 1):
       raise checks.Error(
-          f"{name!r} could start from any of {', '.join(found)} of the "
+          f"{name!r} could start from any of {', '.join(sources)} of the "
           f"checkpoint {path!r}, and others could, too; say which with "
           "`warm_start.renames`, or let it start fresh with `warm_start.fresh`.")
-    if found and _means_the_same(name, found[0], model, saved):
-      taken[name] = found[0]
+    if sources and _means_the_same(name, sources[0], model, saved):
+      taken[name] = sources[0]
   return taken
 
 
@@ -200,8 +193,8 @@ def _rename(name, renames):
 def _shared_bias(name, saved):
   """T5's shared relative position bias of a stack, which may be in any layer."""
   stack = name.partition("block_")[0]
-  found = [n for n in saved if n.startswith(stack) and n.endswith("/" + _BIAS)]
-  return found if len(found) == 1 else []
+  biases = [n for n in saved if n.startswith(stack) and n.endswith("/" + _BIAS)]
+  return biases if len(biases) == 1 else []
 
 
 def _means_the_same(name, source, model, saved):
@@ -277,7 +270,7 @@ def _remedy(name, old):
 
 def _optimizer(others, taken, resized, model, saved, endings):
   """The step, and the slots of variables with the same shape."""
-  found = {}
+  slots = {}
   for name in others:
     source = name
     variable, slot = optimizer_slots.split(name, model, endings)
@@ -286,8 +279,8 @@ def _optimizer(others, taken, resized, model, saved, endings):
         continue
       source = taken[variable] + slot
     if saved.get(source) == model[name]:
-      found[name] = source
-  return found
+      slots[name] = source
+  return slots
 
 
 def describe(path: str, plan: Plan, model: Shapes, saved: Shapes) -> list[str]:
@@ -333,8 +326,8 @@ def _without_bias(plan, model):
     return {n.partition("block_")[0] for n in names if n.endswith("/" + _BIAS)}
 
   for stack in sorted(stacks(plan.unused) - stacks(plan.taken)):
-    classes = {found[2] for n in model if n.startswith(stack)
-               for found in [_LAYER.search(n)] if found}
+    classes = {layer[2] for n in model if n.startswith(stack)
+               for layer in [_LAYER.search(n)] if layer}
     for cls in sorted(classes & _WITH_BIAS):
       yield stack, cls
 

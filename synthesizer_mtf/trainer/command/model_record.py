@@ -30,10 +30,8 @@ _NAMED = [("", f"t5.models.mesh_transformer.{name}")
 def complete(task: str, arguments: Mapping[str, Any]) -> None:
   """Makes gin write what a command would have had; the caller restores gin afterwards.
 
-  Args:
-    task: the name of the task or mixture that is trained on.
-    arguments: arguments of `utils.run`, by name. Functions and classes are written if
-      gin knows them.
+  `arguments` are those of `utils.run`, by name. Functions and classes are written if
+  gin knows them.
   """
   with gin.unlock_config():
     gin.parse_config(_TASK.format(task=task))

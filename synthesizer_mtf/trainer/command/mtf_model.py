@@ -138,8 +138,7 @@ class MtfModel(mtf_model.MtfModel):
   def _settled(self, *folders: precedence.Folder) -> Iterator[None]:
     """Makes gin hold what counts for one call of a method, and nothing afterwards.
 
-    Args:
-      *folders: trained models whose records count; an earlier one counts more.
+    The folders are those of trained models whose records count, an earlier one more.
     """
     if self._is_settled:  # `finetune` calls `train`, and all call `estimator`.
       yield
@@ -216,7 +215,7 @@ class MtfModel(mtf_model.MtfModel):
     if not self._is_settled:  # `finetune` has taken what a folder recorded.
       _name_what_is_not_used(arguments.passed(self._given))
       if not (resumes or self._warm_start or given.get("init_checkpoint")):
-        _check_no_start_of_the_command()
+        _check_no_start_by_command()
     schedule = self._learning_rate_schedule
     if callable(schedule) and "total_train_steps" in inspect.signature(
         schedule).parameters:
@@ -277,9 +276,7 @@ class MtfModel(mtf_model.MtfModel):
                validation: dict[str, Any] | None = None) -> None:
     """Fine-tunes as T5 does, but also accepts the parameter names of T5's command.
 
-    Args:
-      given: as in T5.
-      validation: as in `train`.
+    `validation` is that of `train`.
 
     Raises:
       ValueError: an argument is wrong, or there is no checkpoint to start from.
@@ -309,7 +306,7 @@ class MtfModel(mtf_model.MtfModel):
       given = self._decoding(given)
       self._check("infer")
       gin_files.bind(answers.bind_decoding(gin_internals.bindings()))
-      self._texts = padding.of_inference
+      self._texts = padding.texts_to_decode
       super().predict(**given)
     for path in paths:
       logging.info("Predictions are in %s.", path)
@@ -331,17 +328,14 @@ class MtfModel(mtf_model.MtfModel):
                   vocabulary=given.get("vocabulary"))
       _find_steps(given, "checkpoint_steps", self._model_dir)
       if not task:
-        self._texts = functools.partial(padding.of_scores, *texts)
+        self._texts = functools.partial(padding.texts_to_score, *texts)
         if given.get("vocabulary") is None:
           given["vocabulary"] = mesh_transformer.get_vocabulary()
       return super().score(**given)
 
   @arguments.checked
   def export(self, given: dict[str, Any]) -> str:
-    """Exports as T5 does, with this model's bindings.
-
-    Returns:
-      the path of the folder that it wrote.
+    """Exports as T5 does, with this model's bindings; returns the path of the folder.
 
     Raises:
       ValueError: the step is not one step, or beam search has a temperature.
@@ -435,7 +429,7 @@ def _name_what_is_not_used(given):
                     name, value, name)
 
 
-def _check_no_start_of_the_command():
+def _check_no_start_by_command():
   """Raises if gin names a checkpoint where only T5's command reads it."""
   parameter = "utils.run.init_checkpoint"
   if path := gin_files.bound(parameter, None):

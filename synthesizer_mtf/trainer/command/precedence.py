@@ -93,7 +93,7 @@ def settle(folders: Sequence[Folder], extra: str | Sequence[str] | None = None,
 
   Args:
     folders: those whose records count; an earlier one counts more.
-    extra: bindings that are stronger than what gin holds; a text, or a list of texts.
+    extra: a text of bindings that are stronger than what gin holds, or a list of texts.
     attention: an attention that is stronger than all bindings; None for none.
 
   Raises:
@@ -204,13 +204,9 @@ def _among(binding, values):
 
 
 def _take(folder, recorded, chosen, earlier):
-  """Binds what a record says, and logs what this changes.
+  """Binds what a record says, as gin's configuration, and logs what this changes.
 
-  Args:
-    folder: the `Folder` of the record.
-    recorded: its bindings, as gin's configuration.
-    chosen: the bindings of a person, by parameter, which win.
-    earlier: those of earlier records, which win, too.
+  The bindings of a person, by parameter, win, and so do those of earlier records.
   """
   before = by_parameter(gin_origins.bindings())
   own = by_parameter(gin_origins.bindings(recorded))
@@ -324,10 +320,8 @@ def find_vocabulary(folder: str) -> bool:
   """Binds the vocabulary of vocabulary.json where gin names neither task nor path.
 
   `MtfModel` of older versions recorded no task, and an environment variable that named
-  the vocabulary of a training is in no operative_config.gin.
-
-  Returns:
-    whether the folder names a vocabulary.
+  the vocabulary of a training is in no operative_config.gin. Returns whether the folder
+  names a vocabulary.
   """
   path = vocabulary_record.path_of(folder)
   if path is None:

@@ -28,6 +28,7 @@ from synthesizer_mtf.gin_internals import resolved
 from synthesizer_mtf.t5.classifier import EncoderClassifier
 from synthesizer_mtf.trainer.checkpoints import branches
 from synthesizer_mtf.trainer.checkpoints import complete
+from synthesizer_mtf.trainer.checkpoints import warm_start
 from synthesizer_mtf.trainer.command import value_checks
 from synthesizer_mtf.trainer.data import data_checks
 from synthesizer_mtf.trainer.data import file_checks
@@ -92,7 +93,7 @@ class Run(NamedTuple):
     return self.get("model_type", "bitransformer")
 
 
-def of_gin(when: str, config: gin_internals.Config, model_dir: str = "") -> Run:
+def bound_run(when: str, config: gin_internals.Config, model_dir: str = "") -> Run:
   """The `Run` that gin describes."""
   values = parameters(config, "utils.run")
   mode = "train" if is_reference(values.get("mode")) else values.get("mode", "train")
@@ -295,21 +296,12 @@ def _trains_further(run):
         "these, or name another folder.")
   if not isinstance(start, str) or done is not None:
     return
-  path = complete.chosen(start) if tf.io.gfile.isdir(start) else start
-  if path is None or not tf.train.checkpoint_exists(path):
-    raise checks.Error(
-        f"`utils.run.init_checkpoint` is {start!r}, but there is no such checkpoint; "
-        "name one without its suffix, as in DIR/model.ckpt-1000.")
-  trained = complete.saved_step(path)
+  trained = complete.saved_step(
+      warm_start.find_checkpoint(start, "utils.run.init_checkpoint"))
   if isinstance(steps, int) and steps <= trained:
     raise checks.Error(
         f"`utils.run.train_steps` is {steps} but `utils.run.init_checkpoint` is "
         f"{start!r}, whose steps count; raise it above {trained}.")
-  try:
-    complete.check(path)
-  except complete.DamagedError as error:
-    raise checks.Error(f"`utils.run.init_checkpoint` is {start!r}, but {error}; copy "
-                       "the checkpoint again, or name another.") from error
 
 
 def _steps_exist(run):
@@ -475,7 +467,7 @@ def check(run: Run) -> None:
 def check_gin(config: gin_internals.Config) -> None:
   """Raises a ValueError for the first wrong parameter."""
   value_checks.check(config)
-  check(of_gin("gin", config))
+  check(bound_run("gin", config))
 
 
 def evaluated(run: Run) -> dict[str, str]:

@@ -348,7 +348,7 @@ _PACKAGES = {"synthesizer_mtf", "mesh_tensorflow", "t5"}
 
 
 def read(argument: str, value: Any) -> Any:
-  """Returns the value of an argument of `MtfModel`, checked; a path as a string.
+  """The value of an argument of `MtfModel`, checked; a path as a string.
 
   Raises:
     ValueError: the value is wrong.
@@ -370,9 +370,6 @@ def check(config: gin_internals.Config) -> None:
 
   References to functions are skipped, and so are parameters of functions of other
   packages.
-
-  Args:
-    config: gin's configuration.
   """
   macros = {where: values for where, values in config.items()
             if where[1] == "gin.macro"}

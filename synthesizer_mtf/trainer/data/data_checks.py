@@ -6,6 +6,7 @@ is none of this name.
 """
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 import inspect
 import itertools
 from typing import Any
@@ -38,17 +39,21 @@ def _names():
   return {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
 
 
-def is_known(name: str) -> bool:
+def is_known(name: Any) -> bool:
   """Whether seqio has a task or mixture of this name."""
   return name in _names()
+
+
+def subtasks(name: Any) -> Sequence[seqio.Task]:
+  """The tasks of a task or mixture; none of an unknown name."""
+  return (seqio.get_subtasks(seqio.get_mixture_or_task(name)) if is_known(name)
+          else [])
 
 
 def check_task(name: str, what: str = f"`{_TASK}`") -> None:
   """Raises a ValueError unless seqio has a task or mixture of this name.
 
-  Args:
-    name: the value of a parameter or flag.
-    what: the name of the parameter or flag.
+  The message calls the parameter or flag `what`, here and below.
   """
   if not isinstance(name, str):
     raise checks.Error(f"{what} is {name!r} but must be the name of a task; write it "
@@ -62,12 +67,9 @@ def check_task(name: str, what: str = f"`{_TASK}`") -> None:
 
 def check_vocabularies(name: str, features: Mapping[str, seqio.Feature],
                        what: str = f"`{_TASK}`") -> None:
-  """Raises a ValueError if a vocabulary cannot be read, as without a network.
+  """Raises a ValueError if a vocabulary of a task's features cannot be read.
 
-  Args:
-    name: the task, whose features are the next argument.
-    features: by their names.
-    what: the name of the parameter or flag that names the task.
+  One in the cloud cannot be read without a network.
   """
   for feature in features.values():
     reason = checks.unreachable(
@@ -107,7 +109,7 @@ def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
 
 def check_split(name: str, split: str) -> None:
   """Raises a ValueError if no task of the mixture has the split."""
-  tasks = _tasks(name)
+  tasks = subtasks(name)
   if not tasks or any(split in task.splits for task in tasks):
     return
   for task in tasks:
@@ -127,7 +129,7 @@ def read_by(name: str, split: str) -> dict[str, str]:
     of files can tell their names.
   """
   words = {}
-  for task in _tasks(name):
+  for task in subtasks(name):
     names = getattr(task.source, "file_names", lambda split: [])(split)
     few = names if len(names) < 4 else [*names[:3], "..."]
     words[task.name] = f"{split} of {', '.join(few)}" if names else split
@@ -140,14 +142,10 @@ def check_metrics(name: str, given: str | None) -> None:
   """Raises a ValueError for a misspelt metric, or if there are none to compute.
 
   Our tasks look up metrics that gin names. This function makes them do so before an
-  evaluation instead of at its end.
-
-  Args:
-    name: the task or mixture.
-    given: what the evaluation gives to metrics, "predictions" or "scores"; None if no
-      metrics will be computed.
+  evaluation instead of at its end. `given` is what the evaluation gives to metrics,
+  "predictions" or "scores"; None if no metrics will be computed.
   """
-  metrics = [task.metric_fns for task in _tasks(name)]
+  metrics = [task.metric_fns for task in subtasks(name)]
   if given and metrics and not any(metrics):
     raise checks.Error(
         f"`{checks.called(_TASK)}` is {name!r}, which has no metrics to evaluate; "
@@ -205,7 +203,7 @@ def check_features(name: str, model_type: str, mode: str) -> None:
   `model_type` and `mode` are those of `utils.run`. Mesh TensorFlow scores the inputs of
   "lm", too.
   """
-  for task in _tasks(name):
+  for task in subtasks(name):
     what = f"`{checks.called(_TASK)}` is {name!r}, but {task.name!r} has"
     if "targets" not in task.output_features:
       raise checks.Error(f"{what} no targets to {_VERBS.get(mode, 'score')}; choose a "
@@ -224,11 +222,7 @@ def check_features(name: str, model_type: str, mode: str) -> None:
 
 
 def check_unpacked(what: str) -> None:
-  """Raises a ValueError if gin packs examples for what needs each in its own row.
-
-  Args:
-    what: what needs them, at the beginning of a sentence.
-  """
+  """Raises a ValueError if gin packs examples for `what` needs each in its own row."""
   if gin_files.bound("mesh_eval_dataset_fn.pack", False):
     raise checks.Error(f"`mesh_eval_dataset_fn.pack` is True, but {what} a row for "
                        "each example; bind it to False.")
@@ -237,11 +231,8 @@ def check_unpacked(what: str) -> None:
 def check_one_vocabulary(vocabularies: Any, what: str) -> None:
   """Raises a ValueError if texts to score are read with the wrong vocabulary.
 
-  Mesh TensorFlow reads the targets with the vocabulary of the inputs.
-
-  Args:
-    vocabularies: those of the inputs and the targets, or one vocabulary.
-    what: the name of the parameter that has the targets.
+  Mesh TensorFlow reads the targets with the vocabulary of the inputs. The message calls
+  the parameter that has the targets `what`.
   """
   if isinstance(vocabularies, tuple) and None not in vocabularies and (
       vocabularies[0] != vocabularies[-1]):
@@ -258,7 +249,7 @@ def check_cached(name: str) -> None:
   """
   if not gin_files.bound(_CACHED, False):
     return
-  for task in _tasks(name):
+  for task in subtasks(name):
     if task.supports_caching and not task.cache_dir:
       raise checks.Error(
           f"`{_CACHED}` is True, but there is no cache of {task.name!r}, which "
@@ -289,9 +280,3 @@ def _made(name):
   return ("make a cache by python -m synthesizer_mtf.tasks.cache "
           f"--tasks={name} --output_cache_dir=DIR, and name it by "
           "--additional_task_cache_dirs=DIR (in Python, seqio.add_global_cache_dirs)")
-
-
-def _tasks(name):
-  """The tasks of a task or mixture; none of an unknown name."""
-  return (seqio.get_subtasks(seqio.get_mixture_or_task(name)) if is_known(name)
-          else [])

@@ -5,7 +5,7 @@ digest of them, with their texts, numbers and shapes, and one of the contents of
 file that a text names. Seeds and the sizes of buffers may differ, as the saved state
 includes them; so may options, of which the estimator adds some.
 
-Sources of our own name their files by `of_files`. Their iterators hold no path, so a
+Sources of our own name their files by `name_files`. Their iterators hold no path, so a
 folder with these files may move. Elsewhere the path counts, too.
 
 Python functions, tables and other resources may read what nothing here can compare.
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 ITERATORS = "iterators"  # TensorFlow's name of the collection.
-# Begins the first text of `of_files`, which only our sources write.
+# Begins the first text of `name_files`, which only our sources write.
 _OURS = b"synthesizer_mtf reads files: "
 # The names of inputs that change no example, or that the state includes.
 _FREE = ("seed", "seed2", "seed_generator", "buffer_size", "num_parallel_calls",
@@ -82,12 +82,7 @@ def difference(then: Record, now: Record) -> str | None:
 
 
 def changed_files(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-  """Says which files differ; "" for none, or if files have only moved.
-
-  Args:
-    before: digests by paths.
-    after: the same now.
-  """
+  """Says by digests which files differ; "" for none, or if files have only moved."""
   changed = sorted([
       *(f"{path} has changed" if path in before else f"{path} is new"
         for path, digest in after.items() if before.get(path) != digest and (
@@ -98,29 +93,18 @@ def changed_files(before: Mapping[str, str], after: Mapping[str, str]) -> str:
   return f"{', '.join(changed[:3])}{more}"
 
 
-def of_files(paths: Sequence[str], made_with: Mapping[str, Any]) -> tf.Tensor:
-  """The paths of files, in a form that a record recognizes.
+def name_files(paths: Sequence[str], made_with: Mapping[str, Any]) -> tf.Tensor:
+  """The paths of files <string>[files], in a form that a record recognizes.
 
   Call it in the function that reads a file, so that no iterator holds a path.
-
-  Args:
-    paths: the files.
-    made_with: how they are read; values that JSON or `str` can write.
-
-  Returns:
-    <string>[files].
+  `made_with` says how it is read, in values that JSON or `str` can write.
   """
   how = json.dumps(made_with, sort_keys=True, default=str)
   return tf.constant([_OURS.decode() + how, *paths])[1:]
 
 
-def of(iterators: list[tf.Tensor], seed: Any = None) -> Record:
-  """Describes what iterators read.
-
-  Args:
-    iterators: resources of initializable iterators, in the default graph.
-    seed: the seed that gin binds.
-  """
+def describe(iterators: list[tf.Tensor], seed: Any = None) -> Record:
+  """Describes what initializable iterators of the default graph read."""
   makers = [op.name for i in iterators for op in i.consumers()
             if op.type == "MakeIterator"]
   shapes = [str(i.op.node_def.attr["output_shapes"]).encode() for i in iterators]
@@ -233,8 +217,8 @@ def existing(text: str | bytes) -> list[str]:
     return []
   try:
     path = text.decode()
-    found = tf.io.gfile.glob(path) if set("*?[") & set(path) and "/" in path else [path]
-    return [path for path in sorted(found) if _is_file(path)]
+    paths = tf.io.gfile.glob(path) if set("*?[") & set(path) and "/" in path else [path]
+    return [path for path in sorted(paths) if _is_file(path)]
   except (UnicodeDecodeError, tf.errors.OpError):
     return []
 

@@ -50,10 +50,7 @@ def bound(tokens: int | None = None) -> int | None:
   """The most tokens to decode for an example, including its end of sequence.
 
   Args:
-    tokens: an integer; None for the limits of T5's and Mesh's own parameters.
-
-  Returns:
-    tokens.
+    tokens: None for the limits of T5's and Mesh's own parameters.
 
   Raises:
     ValueError: it is not a positive integer.
@@ -81,12 +78,8 @@ def is_shared(enabled: bool = False) -> bool:
 def sharing(model_type: str | None, lengths: Any) -> Mapping[str, int] | None:
   """The lengths for decoding with a language model that has no length of inputs.
 
-  Args:
-    model_type: as in `utils.run`.
-    lengths: `utils.run.sequence_length`.
-
-  Returns:
-    both lengths, to be shared; None for other models, and if both are given.
+  `model_type` and `lengths` are those of `utils.run`. The lengths of both are returned,
+  to be shared; None for other models, and if both are given.
   """
   if model_type != "lm" or not isinstance(lengths, Mapping) or (
       "inputs" in lengths or "targets" not in lengths):
@@ -113,12 +106,10 @@ def predict_fn(model: Any, given: Callable[..., mtf.Tensor] | None, scores: bool
 
   Args:
     model: the model that decodes.
-    given: the binding of `utils.run.predict_fn`, or None.
+    given: the binding of `utils.run.predict_fn`, or None. It is returned if nothing is
+      decoded.
     scores: whether given targets are scored instead.
     room: the length of the targets, by which a language model exceeds its inputs.
-
-  Returns:
-    given, if nothing is decoded; else a function of the same arguments.
 
   Raises:
     ValueError: given is bound, and so is `tokens`, or that is not a positive integer.
@@ -161,26 +152,22 @@ def _room():
   return gin_files.bound(_ROOM, None)
 
 
-def _of_beam_search():
+def _beam_limits():
   """The number of beams, and the multiplier and the constant of their limit."""
   return (gin_files.bound(_BEAMS, 1), *(
       gin_files.bound(f"Bitransformer.decode.decode_length_{name}", default)
       for name, default in (("multiplier", 1.5), ("constant", 10))))
 
 
-def is_of_batch(model: Any, given: Callable[..., mtf.Tensor] | None,
+def depends_on_batch(model: Any, given: Callable[..., mtf.Tensor] | None,
                 length: int | None) -> bool:
   """Whether the limit of a text depends on the batch that it is decoded in.
 
   It does in Mesh TensorFlow's beam search, and may in a function that somebody else
-  has given. Such texts keep the batches of their data.
-
-  Args:
-    model: the model that decodes, not on a TPU.
-    given: the binding of `utils.run.predict_fn`, or None.
-    length: the length of the inputs, or None if it is unknown.
+  has given. Such texts keep the batches of their data. The model is not on a TPU, and
+  `length` is that of the inputs, if it is known.
   """
-  beams, *_ = _of_beam_search()
+  beams, *_ = _beam_limits()
   if given is not None or isinstance(
       model, (transformer.Unitransformer, classifier.EncoderClassifier)):
     return given is not None
@@ -205,9 +192,9 @@ def _whole(model):
 def _within_limits(model, inputs, variable_dtype):
   """Decodes ids <int32>[batch, length] to Mesh's limits, but none of the batch."""
   *_, dim = inputs.shape.dims
-  beams, multiplier, constant = _of_beam_search()
+  beams, multiplier, constant = _beam_limits()
   length = _room() or dim.size
-  most, _ = _of_tables(model)
+  most, _ = _table_limit(model)
   arguments: dict[str, Any] = {"variable_dtype": variable_dtype}
   if most is not None and most < length:
     arguments["max_decode_length"] = length = most
@@ -220,7 +207,7 @@ def _within_limits(model, inputs, variable_dtype):
                         decode_length_constant=int(multiplier * dim.size + constant))
 
 
-def _of_tables(model):
+def _table_limit(model):
   """The length of the decoder's shortest table, and the parameter that sets it.
 
   Both are None without tables, or if they repeat.
@@ -228,11 +215,11 @@ def _of_tables(model):
   model = _whole(model)
   if not isinstance(model, transformer.Bitransformer):
     return None, None
-  functions = [each for layer in model.decoder.layer_stack.layers
-               if isinstance(layer, SyntheticAttention)
-               for each in layer.mixture.synthesizers]
-  return min(((each.max_length, each.parameter("max_length")) for each in functions
-              if isinstance(each, base.LengthTables) and not each.tile_length),
+  tables = [function for layer in model.decoder.layer_stack.layers
+            if isinstance(layer, SyntheticAttention)
+            for function in layer.mixture.synthesizers
+            if isinstance(function, base.LengthTables) and not function.tile_length]
+  return min(((table.max_length, table.parameter("max_length")) for table in tables),
              default=(None, None))
 
 
@@ -268,10 +255,7 @@ def logged_limit(call: Any, model: Any, sequence_length: Mapping[str, int]
                  ) -> Iterator[None]:
   """A step that logs the length of the longest decodes, and notes who reaches it.
 
-  Args:
-    call: a `pipeline.Call`.
-    model: the model that decodes.
-    sequence_length: a dict with the lengths of "inputs" and "targets".
+  The call is a `pipeline.Call`; the lengths are those of "inputs" and "targets".
   """
   if call.mode != tf.estimator.ModeKeys.PREDICT or isinstance(
       model, classifier.EncoderClassifier):
@@ -288,11 +272,7 @@ def logged_limit(call: Any, model: Any, sequence_length: Mapping[str, int]
 
 
 def counted(examples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-  """Yields examples, and logs how many outputs have reached the limit.
-
-  Args:
-    examples: predictions, which may be of another kind.
-  """
+  """Yields predictions, and logs how many outputs have reached the limit."""
   reached = total = 0
   for example in examples:
     at_limit = example.pop(REACHED, ())
@@ -306,7 +286,7 @@ def counted(examples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _check_beams(model):
   """Checks that there are as many tokens as beams; Mesh would search for long."""
-  model, (beams, *_) = _whole(model), _of_beam_search()
+  model, (beams, *_) = _whole(model), _beam_limits()
   if not isinstance(model, transformer.Bitransformer) or not checks.is_whole(beams):
     return
   size = model.decoder.output_vocab_dim.size
@@ -330,7 +310,7 @@ def _sentence(model, sequence_length):
             f"`{_PARAMETER}` bounds decodes alone.")
   length, source = ((sequence_length["inputs"], "the length of the inputs")
                     if room is None else (room, f"`{_ROOM}`"))
-  most, parameter = _of_tables(model)
+  most, parameter = _table_limit(model)
   if most is not None and most < length:
     return (f"Decodes have at most {most} tokens, by `{parameter}` in the decoder, "
             f"which is less than {length}, {source}.")
@@ -340,7 +320,7 @@ def _sentence(model, sequence_length):
 
 def _further_limit(model, length):
   """The further limit of beam search, in words; "" if decoding is greedy."""
-  beams, multiplier, constant = _of_beam_search()
+  beams, multiplier, constant = _beam_limits()
   if beams == 1:
     return ""
   if _searches_alone(model, beams, length):

@@ -13,14 +13,7 @@ _LONG = 500_000  # Characters of a line; a vocabulary needs seconds for more.
 
 
 def check_lines(parameter: str, path: str) -> int:
-  """Checks a file of lines that mode `infer` or `score_from_strings` will read.
-
-  Args:
-    parameter: the gin parameter that names it.
-    path: the file.
-
-  Returns:
-    the number of its lines.
+  """The number of lines of a file that mode `infer` or `score_from_strings` will read.
 
   Raises:
     ValueError: it is missing, not a text file, empty or not UTF-8, or has a NUL.
@@ -56,11 +49,7 @@ def check_lines(parameter: str, path: str) -> int:
 
 
 def check_pairs(parameter: str, paths: Any) -> None:
-  """Checks the files that T5's `tsv_dataset_fn` will read.
-
-  Args:
-    parameter: the gin parameter that names them.
-    paths: the value of the parameter: a path or a list of paths.
+  """Checks the path, or the paths, of files that T5's `tsv_dataset_fn` will read.
 
   Raises:
     ValueError: a file is missing, or one of its first lines has not two columns.
@@ -87,13 +76,7 @@ def check_pairs(parameter: str, paths: Any) -> None:
 
 
 def check_output(parameter: str, path: Any, folder: bool = False) -> None:
-  """Raises a ValueError if an output file or folder is not writable.
-
-  Args:
-    parameter: the gin parameter that names it.
-    path: the value of the parameter.
-    folder: whether it is a folder, which need not exist.
-  """
+  """Raises a ValueError if a file, or a folder that need not exist, is not writable."""
   checks.require(bool(path) and isinstance(path, str), parameter, path,
                  "be a path to write to", "write it in quotes")
   if folder and tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):

@@ -24,6 +24,7 @@ from mesh_tensorflow.transformer import utils
 import seqio
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import patches
+from synthesizer_mtf.trainer.data import data_checks
 import tensorflow.compat.v1 as tf
 
 EVALUATION = 1  # As `train_with_seed` has by default; any number would do.
@@ -50,13 +51,10 @@ def train_with_seed(
   Args:
     estimator: a `CarefulEstimator`.
     *args: arguments of `train_model`.
-    seed: an integer, the seed of initial variables and dropout.
+    seed: the seed of initial variables and dropout.
     train_model_fn: the function that trains, such as
       `@train_with_attention_summaries`.
-    **kwargs: arguments of `train_model`.
-
-  Returns:
-    the result of `train_model_fn`.
+    **kwargs: more arguments of `train_model`.
   """
   estimator.configure(tf_random_seed=seed)
   with random_by_name():
@@ -84,11 +82,7 @@ def remembering_loops() -> contextlib.AbstractContextManager[None]:
 def advancing(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
   """Makes each step of a training end with the number of the next, for dropout.
 
-  Args:
-    spec: a specification of training, whose model is in the default graph.
-
-  Returns:
-    the specification; unchanged if no random numbers of the graph depend on the step.
+  A specification of which no random numbers depend on the step does not change.
   """
   for step in tf.get_collection(STEP):
     with tf.control_dependencies([spec.train_op]):
@@ -101,12 +95,8 @@ def advancing_predictions(spec: tf.estimator.EstimatorSpec, ran: tf.Tensor
                           ) -> tf.estimator.EstimatorSpec:
   """Makes each batch of predictions end with another number for the next.
 
-  Args:
-    spec: a specification of predictions.
-    ran: a tensor that is known once the batch has its numbers.
-
-  Returns:
-    the specification; unchanged if no random numbers of the graph depend on it.
+  `ran` is a tensor that is known once the batch has its numbers. A specification of
+  which no random numbers depend on them does not change.
   """
   for step in tf.get_collection(STEP):
     with tf.control_dependencies([ran]):
@@ -195,14 +185,14 @@ def _iterations():
   Returns:
     a list of laid-out tensors <int>[]; None if a loop has no such variable.
   """
-  found = []
+  numbers = []
   for loop, lowering, _ in _LOOPS:
     counters = [x for x in loop._body_inputs
                 if x.dtype.is_integer and not x.shape.dims]
     if not counters:
       return None
-    found += [lowering.tensors[x] for x in counters]
-  return found
+    numbers += [lowering.tensors[x] for x in counters]
+  return numbers
 
 
 def _positions():
@@ -245,10 +235,8 @@ def bind_evaluation_seed(config: gin_internals.Config, task: str | None = None
                          ) -> dict | None:
   """Gives evaluations a seed, unless gin binds one or shuffles their examples.
 
-  Args:
-    config: gin's configuration.
-    task: the task or mixture to evaluate; by default MIXTURE_NAME. If its data come
-      from a function that takes no seed, there is none, as in T5.
+  If the data of the task, by default MIXTURE_NAME, come from a function that takes no
+  seed, there is none, as in T5.
   """
   bound = {}
   for (_, selector), values in config.items():
@@ -268,7 +256,7 @@ def _takes_seed(name):
 
   seqio passes a seed to functions only by this name, as the third parameter.
   """
-  known = {*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()}
-  tasks = seqio.get_subtasks(seqio.get_mixture_or_task(name)) if name in known else []
-  return all([*inspect.signature(task.source._dataset_fn).parameters][2:3] == ["seed"]
-             for task in tasks if isinstance(task.source, seqio.FunctionDataSource))
+  return all(
+      [*inspect.signature(task.source._dataset_fn).parameters][2:3] == ["seed"]
+      for task in data_checks.subtasks(name)
+      if isinstance(task.source, seqio.FunctionDataSource))

@@ -18,10 +18,7 @@ _LENGTH = "utils.run.sequence_length"
 
 @gin.config.register_finalize_hook
 def round_down(config: gin_internals.Config) -> dict[str, Any] | None:
-  """Rounds the tokens of a batch down to whole sequences, and logs it.
-
-  Returns:
-    the binding to change, or None.
+  """The binding that rounds the tokens of a batch down to whole sequences, or None.
 
   Raises:
     ValueError: not even one sequence fits, or no length is given.
@@ -40,12 +37,8 @@ def counts_tokens(batch: Any) -> bool:
 def rounded_down(batch: Any, lengths: Any) -> Any:
   """Returns a batch size with its tokens rounded down to whole sequences.
 
-  Args:
-    batch: as `utils.run.batch_size`.
-    lengths: as `utils.run.sequence_length`.
-
-  Returns:
-    the batch itself if it holds whole sequences, or counts sequences.
+  The arguments are `utils.run.batch_size` and `utils.run.sequence_length`. A batch that
+  holds whole sequences, or counts sequences, is returned itself.
 
   Raises:
     ValueError: not even one sequence fits, or no length is given.

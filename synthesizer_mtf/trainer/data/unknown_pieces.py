@@ -28,8 +28,8 @@ _LONGEST = 40  # The characters that the line shows of a target.
 _JOINED = re.compile(r"\s\s|[\t\n\r]")
 
 
-class Found(NamedTuple):
-  """What the first texts of a task have.
+class Unkept(NamedTuple):
+  """What the first texts of a task have that the vocabulary does not keep.
 
   Attributes:
     texts: the number of texts read.
@@ -77,25 +77,20 @@ class Found(NamedTuple):
 
 def log(name: str, split: str = "train") -> None:
   """Logs what the vocabulary of a task or mixture does not keep, before it is used."""
-  if not data_checks.is_known(name):
-    return
   try:
-    found = find(seqio.get_subtasks(seqio.get_mixture_or_task(name)), split)
+    unkept = find(data_checks.subtasks(name), split)
   except Exception as error:  # Training reads the same data, and says what is wrong.
     logging.debug("Unknown pieces are not counted: %s", error)
     return
-  if sentence := found.sentence(name):
-    (logging.warning if found.unknown or found.changed else logging.info)(
+  if sentence := unkept.sentence(name):
+    (logging.warning if unkept.unknown or unkept.changed else logging.info)(
         "%s", sentence)
 
 
-def find(tasks: Sequence[seqio.Task], split: str, most: int = _TEXTS) -> Found:
-  """Reads the first texts of tasks, in the order of the data.
+def find(tasks: Sequence[seqio.Task], split: str, most: int = _TEXTS) -> Unkept:
+  """Reads the first texts of tasks, `most` of all together, in the order of the data.
 
-  Args:
-    tasks: tasks; only features with a SentencePiece vocabulary count.
-    split: the name of a split; tasks without it do not count.
-    most: how many examples to read, of all tasks together.
+  Only features with a SentencePiece vocabulary count, and tasks that have the split.
   """
   counts, characters = collections.Counter(), collections.Counter()
   change = None
@@ -113,8 +108,8 @@ def find(tasks: Sequence[seqio.Task], split: str, most: int = _TEXTS) -> Found:
       if unknown:
         characters.update({c: n for c, n in collections.Counter(text).items()
                            if vocabulary.unk_id in vocabulary.encode(c)})
-  return Found(characters=[c for c, _ in characters.most_common(_SHOWN)], change=change,
-               **counts)
+  most_frequent = [c for c, _ in characters.most_common(_SHOWN)]
+  return Unkept(characters=most_frequent, change=change, **counts)
 
 
 def _texts(

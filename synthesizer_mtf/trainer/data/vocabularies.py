@@ -13,7 +13,7 @@ def with_decode_tf(vocabulary: Any, decode_tf: Callable[[Any], Any]) -> Any:
       it is asked for, or raises an AttributeError if there is to be none.
   """
   if isinstance(vocabulary, tuple):
-    return tuple(_Vocabulary(each, decode_tf) for each in vocabulary)
+    return tuple(_Vocabulary(part, decode_tf) for part in vocabulary)
   return _Vocabulary(vocabulary, decode_tf)
 
 

@@ -130,23 +130,20 @@ def with_scores(call: pipeline.Call) -> Iterator[None]:
           tf.estimator.export.PredictOutput(predictions)})
 
 
-def of_rows(vocabulary: Any) -> Any:
-  """Returns vocabularies whose `decode_tf` takes ids of several answers, too.
-
-  Args:
-    vocabulary: a vocabulary, or a tuple of those of the inputs and the targets.
-  """
-  return vocabularies.with_decode_tf(vocabulary, _of_any_rank)
+def decoding_rows(vocabulary: Any) -> Any:
+  """Returns a vocabulary, or several, whose `decode_tf` takes several answers, too."""
+  return vocabularies.with_decode_tf(vocabulary, _decode_rows)
 
 
-def _of_any_rank(vocabulary):
+def _decode_rows(vocabulary):
   """A `decode_tf` that also takes ids with more than two dimensions."""
-  found = vocabulary.decode_tf
+  decode_matrix = vocabulary.decode_tf
 
   def decode_tf(ids):  # <int32>[..., length] -> <string>[...]
     if ids.shape.rank <= 2:
-      return found(ids)
-    return tf.reshape(found(tf.reshape(ids, [-1, ids.shape[-1]])), ids.shape[:-1])
+      return decode_matrix(ids)
+    rows = tf.reshape(ids, [-1, ids.shape[-1]])
+    return tf.reshape(decode_matrix(rows), ids.shape[:-1])
 
   return decode_tf
 
@@ -159,15 +156,15 @@ class _Lines:
     self._vocabulary = vocabulary
 
   def predict(self, *args, **kwargs):
-    for found in self._estimator.predict(*args, **kwargs):
-      yield {**found, "outputs": self._line(found)}
+    for example in self._estimator.predict(*args, **kwargs):
+      yield {**example, "outputs": self._line(example)}
 
-  def _line(self, found):
-    line = {"outputs": [*map(self._text, found["outputs"])],
-            "scores": [round(float(score), 6) for score in found["scores"]],
-            "lengths": found["lengths"].tolist()}
-    if isinstance(found["inputs"], bytes):
-      line = {"inputs": found["inputs"].decode("utf-8", "replace"), **line}
+  def _line(self, example):
+    line = {"outputs": [*map(self._text, example["outputs"])],
+            "scores": [round(float(score), 6) for score in example["scores"]],
+            "lengths": example["lengths"].tolist()}
+    if isinstance(example["inputs"], bytes):
+      line = {"inputs": example["inputs"].decode("utf-8", "replace"), **line}
     return json.dumps(line, ensure_ascii=False).encode()
 
   def _text(self, output):

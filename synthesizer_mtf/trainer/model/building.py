@@ -130,10 +130,10 @@ class Model:
     if self.model_type == "delimited_lm":
       counted *= mtf.cast(mtf.logical_not(
           transformer.delimited_lm_inputs_mask(targets)), tf.float32)
-    found = counted * mtf.layers.softmax_cross_entropy_with_logits(
+    losses = counted * mtf.layers.softmax_cross_entropy_with_logits(
         logits, targets, logits.shape.dims[-1])
     return [mtf.reduce_sum(t, reduced_dim=targets.shape.dims[-1])
-            for t in (found, counted)]
+            for t in (losses, counted)]
 
   def evaluate(self, features: Features) -> Step:
     """The loss of a batch."""
@@ -151,23 +151,21 @@ class Model:
       return {"loss": self.call(features, TRAIN, True, microbatches)[1]}
 
     if microbatches > 1:
-      gradients, found = mtf.serialize_training_step(
+      gradients, results = mtf.serialize_training_step(
           features, losses, batch, microbatches)
     else:
-      found = losses(features)
+      results = losses(features)
       gradients = mtf.gradients(
-          [found["loss"]], [v.outputs[0] for v in self.graph.trainable_variables])
+          [results["loss"]], [v.outputs[0] for v in self.graph.trainable_variables])
     make = adafactor.fast(optimizer, self._mesh_shape, self._layout)
-    return Step(found["loss"], make(learning_rate=learning_rate).apply_grads(
+    return Step(results["loss"], make(learning_rate=learning_rate).apply_grads(
         gradients, self.graph.trainable_variables), microbatches)
 
   def decode(self, features: Features, room: int = 0, **options: Any) -> Step:
     """The ids that follow from "inputs".
 
-    Args:
-      features: what `feed` returns.
-      room: how many tokens a language model may add to the inputs.
-      **options: parameters of `Bitransformer.decode`, which gin binds otherwise.
+    A language model may add to them as many tokens as `room` says. The options are
+    parameters of `Bitransformer.decode`, which gin binds otherwise.
     """
     inputs = features["inputs"]
     if isinstance(self.transformer, transformer.Unitransformer):

@@ -35,11 +35,8 @@ def is_served() -> bool:
 def continuing(serving_input_fn: Callable[[], Any]) -> Callable[[], Any]:
   """Makes an exported language model continue its inputs.
 
-  Args:
-    serving_input_fn: a function that makes the `ServingInputReceiver` of an export.
-
-  Returns:
-    a function that makes one without the end of sequence that ends a row of "inputs".
+  The function that makes the `ServingInputReceiver` of an export becomes one without
+  the end of sequence that ends a row of "inputs".
   """
   def wrapped():
     receiver = serving_input_fn()

@@ -70,7 +70,7 @@ def get_estimator(
     kwargs["autostack"] = False  # It gives variables on large meshes other names.
   model_fn = pipeline.around(utils.tpu_estimator_model_fn(
       model_type=model_type, transformer_model=model,
-      vocabulary=scoring.keeping_ids(vocabulary) if scores else answers.of_rows(
+      vocabulary=scoring.keeping_ids(vocabulary) if scores else answers.decoding_rows(
           vocabulary),
       use_tpu=use_tpu, mesh_shape=mesh_shape, layout_rules=layout_rules,
       batch_size=batch_size, init_checkpoint=None,  # `start` takes its place.
@@ -92,9 +92,9 @@ def get_estimator(
       export_to_tpu=False, params={})
   estimator.optimizer = optimizer
   estimator.continues_inputs = model_type == "lm"
-  estimator.keeps_batches = lambda: not scores and decode_length.is_of_batch(
+  estimator.keeps_batches = lambda: not scores and decode_length.depends_on_batch(
       model, given, lengths.get("inputs"))
-  estimator.texts = padding.of_command  # `MtfModel` has its own.
+  estimator.texts = padding.texts_in_command  # `MtfModel` has its own.
   estimator.start_from(start)
   estimator.vocabularies = record
   if chosen := validation.bound():
@@ -138,7 +138,7 @@ def _log_what_is_fast(parts, optimizer):
 
 def _vocabularies(vocabulary, model_dir, start):
   """The record of the vocabularies, after comparing it with other records."""
-  record = vocabulary_record.of(vocabulary)
+  record = vocabulary_record.describe(vocabulary)
   vocabulary_record.check(model_dir, record)
   if start is not None and not complete.find(model_dir):
     vocabulary_record.warn_if_other(start.checkpoint, record)

@@ -11,18 +11,18 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf.trainer.model import answers
 
 
-def of_command() -> int | None:
+def texts_in_command() -> int | None:
   """The number of texts of the mode that gin binds; None if only the data tell it."""
   mode = gin_files.bound("utils.run.mode", None)
   if mode == "infer":
-    return of_inference()
+    return texts_to_decode()
   if mode == "score_from_strings":
-    return of_scores(*(gin_files.bound(f"score_from_strings.{name}", None)
+    return texts_to_score(*(gin_files.bound(f"score_from_strings.{name}", None)
                        for name in ("inputs", "targets")))
   return None
 
 
-def of_inference() -> int | None:
+def texts_to_decode() -> int | None:
   """The number of texts in the file that `decode_from_file` reads, with its repeats."""
   decode = gin_files.bound("infer_model.decode_fn", utils.decode_from_file)
   if decode is answers.decode:
@@ -33,7 +33,7 @@ def of_inference() -> int | None:
       gin_files.bound("decode_from_file.repeats", 1))
 
 
-def of_scores(inputs: str | Sequence[str] | None,
+def texts_to_score(inputs: str | Sequence[str] | None,
               targets: str | Sequence[str] | None) -> int:
   """The number of texts that are scored: files of texts, or texts."""
   return max(map(_count, (inputs or (), targets or ())))

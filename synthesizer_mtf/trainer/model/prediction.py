@@ -33,12 +33,7 @@ class Graph(session.Session):
   """A graph that predicts with one checkpoint after another."""
 
   def __init__(self, estimator: Any, spec: dict[str, tf.TypeSpec]) -> None:
-    """Builds the graph.
-
-    Args:
-      estimator: the Mesh TensorFlow estimator of the model.
-      spec: the spec of a batch, by the names of the features.
-    """
+    """Builds the graph of an estimator for batches with these specs of features."""
     self._identity, self._optimizer = _identity(spec), estimator.optimizer
     with tf.Graph().as_default() as graph:
       tf.set_random_seed(estimator.config.tf_random_seed)
@@ -92,9 +87,9 @@ def examples(graph: Graph, batches: Iterable[Batch], keys: Iterable[str] | None,
   """
   batches, begin = iter(batches), 0
   with tqdm.tqdm(desc="predict", unit=" texts", total=0, mininterval=1) as bar:
-    while found := [*itertools.islice(batches, _SORTED)]:
-      together = {name: np.concatenate([batch[name] for batch in found])
-                  for name in found[0]}
+    while taken := [*itertools.islice(batches, _SORTED)]:
+      together = {name: np.concatenate([batch[name] for batch in taken])
+                  for name in taken[0]}
       lengths = _lengths(together)
       order = (np.argsort(lengths, kind="stable") if by_length else
                np.arange(len(lengths)))
@@ -104,7 +99,7 @@ def examples(graph: Graph, batches: Iterable[Batch], keys: Iterable[str] | None,
       begin += len(lengths)
       bar.total += int(np.sum(is_text))
       made = []
-      for rows in np.split(order, np.cumsum([*map(_size, found)])[:-1]):
+      for rows in np.split(order, np.cumsum([*map(_size, taken)])[:-1]):
         made.append(graph.predict({k: v[rows] for k, v in together.items()}, keys))
         bar.update(int(np.sum(is_text[rows])))
       for example, counts in zip(_in_order(made, order), is_text):

@@ -45,9 +45,7 @@ def take_the_latest(config: gin_internals.Config) -> dict[str, Any] | None:
 def scored_ids(call: pipeline.Call, model_type: str) -> Iterator[None]:
   """A step that adds the ids that scores sum over to the predictions.
 
-  Args:
-    call: a call of a model function that scores.
-    model_type: as in `utils.run`. "lm" also scores the inputs of a task.
+  The model type is that of `utils.run`; "lm" also scores the inputs of a task.
   """
   yield
   if call.mode != tf.estimator.ModeKeys.PREDICT or exporting.is_served():
@@ -63,10 +61,7 @@ def scored_ids(call: pipeline.Call, model_type: str) -> Iterator[None]:
 
 
 def checked(examples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-  """Yields examples, and warns if a text that was scored may have been cut.
-
-  Args:
-    examples: predictions, which may be of another kind.
+  """Yields predictions, and warns if a text that was scored may have been cut.
 
   Raises:
     ValueError: nothing of a text was scored.
@@ -97,15 +92,11 @@ def _scored(ids):  # <int32>[batch, length] -> the same
 
 
 def keeping_ids(vocabulary: Any) -> Any:
-  """Returns vocabularies that leave ids as they are, except in an exported model.
-
-  Args:
-    vocabulary: a vocabulary, or a tuple of those of the inputs and the targets.
-  """
-  return vocabularies.with_decode_tf(vocabulary, _of_exports)
+  """Returns a vocabulary, or several, that leave ids as they are, except in exports."""
+  return vocabularies.with_decode_tf(vocabulary, _decode_exported)
 
 
-def _of_exports(vocabulary):
+def _decode_exported(vocabulary):
   """`decode_tf`, which Mesh calls in a graph if it is there; only exports have it."""
   if not exporting.is_served():
     raise AttributeError("decode_tf")

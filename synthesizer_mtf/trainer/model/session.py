@@ -59,9 +59,9 @@ class Session:
   def _check(self, path, names):
     shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     for name, saved in names.items():
-      shape, found = self.variables[name].shape.as_list(), shapes.get(saved)
-      if found != shape:
-        where = "nowhere" if found is None else f"with shape {found}"
+      shape, in_file = self.variables[name].shape.as_list(), shapes.get(saved)
+      if in_file != shape:
+        where = "nowhere" if in_file is None else f"with shape {in_file}"
         raise checks.Error(
             f"gin makes a variable {name!r} with shape {shape}, but {path!r} has it "
             f"{where}; give the gin files that the model was trained with.")

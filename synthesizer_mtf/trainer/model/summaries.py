@@ -41,14 +41,11 @@ def train_with_attention_summaries(
   Args:
     estimator: a `CarefulEstimator`.
     *args: arguments of `train_model`.
-    every_steps: an integer, the interval between summaries, in steps. It applies to
-      all summaries, such as the learning rate's.
+    every_steps: the interval between summaries, in steps. It applies to all summaries,
+      such as the learning rate's.
     images: whether to write images.
     image_heads: the number of heads in an image.
-    **kwargs: arguments of `train_model`.
-
-  Returns:
-    the result of `train_model`.
+    **kwargs: more arguments of `train_model`.
 
   Raises:
     ValueError: a parameter is out of range, or steps are split into microbatches,
@@ -66,11 +63,7 @@ class AttentionSummaries(intermediates.Capture):
   """Makes the summaries of all layers that are called in training."""
 
   def __init__(self, image_heads: int = 4):
-    """Declares the parameters.
-
-    Args:
-      image_heads: the number of heads in an image; 0 for no images.
-    """
+    """Takes the number of heads in an image; 0 for no images."""
     self._image_heads = image_heads
 
   def capture_alpha(self, alpha: mtf.Tensor,

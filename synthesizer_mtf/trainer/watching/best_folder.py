@@ -63,11 +63,8 @@ def _is_index(name):
 def settle(model_dir: str, step: int, worse: set[int], only: bool = False) -> None:
   """Makes best/ name a step, and removes others; the log names what it did not measure.
 
-  Args:
-    model_dir: the model's folder.
-    step: the step of a checkpoint in best/.
-    worse: the steps that evaluations found to be no better.
-    only: whether only these steps are removed.
+  The evaluations found the steps `worse` to be no better; with `only`, only these are
+  removed.
   """
   folder = os.path.join(model_dir, complete.BEST)
   name = f"model.ckpt-{step}"
@@ -98,8 +95,7 @@ def _remove(folder, step):
 def set_aside(model_dir: str) -> str | None:
   """Renames best/ to best.1/, or to the next number, with the record of its choice.
 
-  Returns:
-    the path of the folder; None if there is no best/.
+  It returns the path of that folder; None if there is no best/.
   """
   folder = os.path.join(model_dir, complete.BEST)
   if not tf.io.gfile.isdir(folder):

@@ -43,8 +43,7 @@ _EVALUATED: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar(
 def evaluating(data: Mapping[str, str]) -> Iterator[None]:
   """Adds to each line with results, within a `with` block, the data that they are of.
 
-  Args:
-    data: as `data_checks.read_by` returns it.
+  These are what `data_checks.read_by` returns.
   """
   token = _EVALUATED.set(data)
   try:
@@ -91,7 +90,7 @@ def shown() -> Iterator[None]:
   "warning" only warnings. Other handlers than those of the console get the lines, too.
   """
   loggers = absl_logging.get_absl_logger(), tf.get_logger()
-  if any(_Shown in map(type, each.handlers) for each in loggers) or _is_commands():
+  if any(_Shown in map(type, logger.handlers) for logger in loggers) or _is_commands():
     yield
     return
   with contextlib.ExitStack() as stack:
@@ -134,8 +133,8 @@ class _Shown(logging.StreamHandler):
 def _with_handler(logger, handler):
   """Gives a logger our handler, and no other that prints; restores it afterwards."""
   before = logger.handlers[:], logger.propagate, logger.level
-  others = [each for each in {*before[0], *(logging.root.handlers if before[1] else [])}
-            if not _prints(each)]
+  inherited = logging.root.handlers if before[1] else []
+  others = [other for other in {*before[0], *inherited} if not _prints(other)]
   _propagate(logger.name, False)
   _give(logger, [handler, *others])
   if logger.name == "absl":

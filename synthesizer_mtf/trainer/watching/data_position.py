@@ -45,10 +45,8 @@ def synthesizer_data(resume: bool = True) -> bool:
   """Whether restarts resume the data at the position of the checkpoint.
 
   Args:
-    resume: False starts the data from the beginning at each start.
-
-  Returns:
-    resume; False if Mesh TensorFlow resumes the data.
+    resume: False starts the data from the beginning at each start. It has no effect if
+      Mesh TensorFlow resumes the data.
 
   Raises:
     ValueError: resume is not a boolean.
@@ -82,7 +80,7 @@ class DataPosition(callbacks.Callback):
     iterators = tf.get_collection(data_record.ITERATORS)
     if not iterators or not synthesizer_data():
       return
-    self._record = data_record.of(iterators, gin_files.bound(_SEED, None))
+    self._record = data_record.describe(iterators, gin_files.bound(_SEED, None))
     self._path = tf.placeholder(tf.string, [], "input_state_path")
     names = [f"iterator_{i}" for i in range(len(iterators))]
     with tf.device(iterators[0].device):

@@ -43,8 +43,7 @@ Measure = dict[str, Any]
 def is_low(metric: str) -> bool:
   """Whether the name of a metric says that its least value is the best.
 
-  Args:
-    metric: a name such as "wer", "meanEditDistance" or "TASK/neg_log_perplexity".
+  Names are such as "wer", "meanEditDistance" or "TASK/neg_log_perplexity".
   """
   name = re.sub("(?<=[a-z])(?=[A-Z])", " ", metric.rpartition("/")[2]).lower()
   words = re.sub("[^a-z0-9]+", " ", name)
@@ -70,21 +69,15 @@ class Examples(NamedTuple):
   sha256: str | None
 
 
-def of(metric: str, greater_is_better: bool, split: str,
+def measure(metric: str, greater_is_better: bool, split: str,
        datasets: Iterable[mesh_dataset.EvalDataset],
        known: dict[str, Examples]) -> Measure:
-  """What evaluations of data by a metric measure now.
+  """What evaluations of a split of data by a metric measure now.
 
   A changed file, preprocessor, length or number of examples is another measure, and a
   copied file is not. Examples whose pipeline and files are those of the last call are
-  not read again.
-
-  Args:
-    metric: the name of the metric.
-    greater_is_better: whether the greatest value is the best.
-    split: the split of the data.
-    datasets: the data of each task, in the default graph.
-    known: the examples of the last call by task; they are replaced.
+  not read again: `known` has them by task, and gets those of this call. The data are in
+  the default graph.
   """
   for data in datasets:
     known[data.name] = _examples(data, split, known.get(data.name))
@@ -142,16 +135,16 @@ def _examples(data, split, before):
   """
   with tf.Graph().as_default():
     tf.data.make_initializable_iterator(data.dataset_fn())
-    source = data_record.of(tf.get_collection(data_record.ITERATORS))
+    source = data_record.describe(tf.get_collection(data_record.ITERATORS))
   if before is not None and source == before.source and not source.unknown:
     return before
   number, digest = _read(data.dataset_fn())
   if _read(data.dataset_fn().take(_SHOWN)) != _read(data.dataset_fn().take(_SHOWN)):
-    digest = _of_source(data.name, split, number)
+    digest = _source_digest(data.name, split, number)
   return Examples(source, number, digest)
 
 
-def _of_source(task, split, number):
+def _source_digest(task, split, number):
   """A digest of as many examples of a task before its preprocessors; None without."""
   if task not in seqio.TaskRegistry.names():
     return None

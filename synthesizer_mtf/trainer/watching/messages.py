@@ -81,11 +81,11 @@ def _unwritten(error):
   """A sentence about a file that cannot be written; None for another error."""
   path, why = getattr(error, "filename", None), getattr(error, "strerror", None)
   if why not in UNWRITTEN:  # TensorFlow writes "PATH; REASON", perhaps after a place.
-    found = re.search(rf"(?:^|: )((?:(?!: )[^\n;])*); ({'|'.join(UNWRITTEN)})",
+    told = re.search(rf"(?:^|: )((?:(?!: )[^\n;])*); ({'|'.join(UNWRITTEN)})",
                       getattr(error, "message", None) or str(error), re.MULTILINE)
-    if not found:
+    if not told:
       return None
-    path, why = found.groups()
+    path, why = told.groups()
   return (f"{path or 'a file'} could not be written: {why}; make room there, or name "
           "another place.")
 
@@ -164,10 +164,9 @@ def reason(error: tf.errors.OpError) -> str:
 def _root_cause(text):
   """Returns the first cause of an error of TensorFlow's graph.
 
-  Args:
-    text: what follows the first line of TensorFlow's message: the place where the
-      program made the operation, the cause, and the operation in double brackets. The
-      cause has a number if there are several.
+  The text is what follows the first line of TensorFlow's message: the place where the
+  program made the operation, the cause, and the operation in double brackets. The cause
+  has a number if there are several.
   """
   cause = re.split(r"^Node: .*\n", text, maxsplit=1, flags=re.MULTILINE)[-1]
   cause = re.split(r"^\s*\(0\) \w+: ", cause, maxsplit=1, flags=re.MULTILINE)[-1]
@@ -180,12 +179,12 @@ def _bindings_in(sentence: str) -> str:
   Messages about a file, a task or a vocabulary do not always say which parameter named
   it.
   """
-  found = []
+  lines = []
   # By default gin breaks long lines and values.
   for line in gin.config_str(max_line_length=10_000).splitlines():
     parameter, _, value = line.partition(" = ")
     text = value.strip("'\"")
     cited = value in sentence or ("." in text or "/" in text) and text in sentence
     if text != value and cited and parameter not in sentence:
-      found.append(line)
-  return f" ({'; '.join(found)})" if found else ""
+      lines.append(line)
+  return f" ({'; '.join(lines)})" if lines else ""

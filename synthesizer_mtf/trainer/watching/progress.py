@@ -28,11 +28,7 @@ _PRINTED = b"step, tf_loss"  # How the line of Mesh TensorFlow's `tf.Print` begi
 def quiet(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
   """Removes the line that Mesh TensorFlow prints for each step with `tf.Print`.
 
-  Args:
-    spec: the specification of Mesh TensorFlow's training.
-
-  Returns:
-    the specification, with the loss from before `tf.Print`.
+  The specification of a training gets the loss from before it.
   """
   op = spec.loss.op
   if console.is_for_a_person() and op.type == "Print" and (

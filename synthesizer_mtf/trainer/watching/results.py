@@ -57,9 +57,7 @@ _EVENTS = r"events\.out\.tfevents\..*"
 def show(scores: Scores, data: Mapping[str, str]) -> None:
   """Prints a table: a line for each metric, a column for each step.
 
-  Args:
-    scores: what `read` yields.
-    data: what was evaluated, as `data_checks.read_by` returns it.
+  The scores are those of `read`, and the data, by task, those of `data_checks.read_by`.
   """
   rows = sorted({(task, metric) for tasks in scores.values()
                  for task, metrics in tasks.items() for metric in metrics})

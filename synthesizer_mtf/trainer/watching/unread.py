@@ -27,17 +27,17 @@ def warn() -> None:
 
   It is to be called after the first step, when all functions have been called.
   """
-  found, given = {}, gin_files.given_in_command()
+  places, given = {}, gin_files.given_in_command()
   own = [*gin_files.own(given), *_objectives(given)]
   for path, binding in own:
     selector = gin_names.full_name(binding.selector)
     if binding.arg_name and selector and _is_called(selector):
-      found[binding.scope, selector, binding.arg_name] = gin_names.at(
+      places[binding.scope, selector, binding.arg_name] = gin_names.at(
           path, binding.location.line_num)
   short = gin_internals.registry().minimal_selector
   unread = [f"`{gin_files.parameter(scope, short(selector), name)}` "
             f"({where}{_instead(scope, selector, name)})"
-            for (scope, selector, name), where in found.items()
+            for (scope, selector, name), where in places.items()
             if not _is_read(scope, selector, name)]
   if unread:
     logging.warning("This training does not read %s.", ", ".join(unread))
@@ -45,8 +45,8 @@ def warn() -> None:
 
 def _objectives(given):
   """The choice of T5's objectives/*.gin; many tasks of T5 have an objective already."""
-  return [(path, each) for path, each in given
-          if gin_names.full_name(each.selector) == _OBJECTIVE and
+  return [(path, binding) for path, binding in given
+          if gin_names.full_name(binding.selector) == _OBJECTIVE and
           "objectives" in path.split("/")]
 
 
@@ -55,8 +55,8 @@ def _is_called(selector):
   module = getattr(gin_internals.registry()[selector].wrapped, "__module__", "") or ""
   package = module.partition(".")[0]
   if module == "t5.data.preprocessors" and any(
-      each == "synthesizer_mtf.tasks.span_corruption"
-      for _, each in gin_internals.calls()):
+      called == "synthesizer_mtf.tasks.span_corruption"
+      for _, called in gin_internals.calls()):
     return False  # Our task has checked them, and has taken their values.
   if package in ("mesh_tensorflow", "t5"):
     return selector.rpartition(".")[2] not in _OTHERS
@@ -66,20 +66,21 @@ def _is_called(selector):
 def _values(selector, name):
   """The values of a parameter, by scope."""
   return {scope: repr(values[name])
-          for (scope, each), values in gin_internals.bindings().items()
-          if each == selector and name in values}
+          for (scope, bound), values in gin_internals.bindings().items()
+          if bound == selector and name in values}
 
 
 def _is_read(scope, selector, name):
   bound = _values(selector, name)
   return any(
       name in values and gin_files.nearest(called, bound)[1] == bound.get(scope)
-      for (called, each), values in gin_internals.calls().items() if each == selector)
+      for (called, function), values in gin_internals.calls().items()
+      if function == selector)
 
 
 def _instead(scope, selector, name):
   """What is read in the place of a binding: those of inner scopes."""
-  inner = sorted(f"{each}/" for each in _values(selector, name)
-                 if each != scope and each.startswith(scope))
-  called = any(each == selector for _, each in gin_internals.calls())
+  inner = sorted(f"{other}/" for other in _values(selector, name)
+                 if other != scope and other.startswith(scope))
+  called = any(other == selector for _, other in gin_internals.calls())
   return f"; {' and '.join(inner)} have their own" if inner and called else ""

@@ -55,9 +55,6 @@ def chosen(eval_dataset_fn: Callable[..., Any] | None = None,
       ends; None to train to the end.
     split: the split to evaluate.
 
-  Returns:
-    a `Validation`, or None.
-
   Raises:
     ValueError: a parameter has no such value.
   """
@@ -90,14 +87,10 @@ def bound() -> "Validation | None":
 
 
 def bindings(task: str, parameters: dict[str, Any]) -> dict[str, Any]:
-  """The bindings of train_and_eval.gin for a task, and those of the parameters.
-
-  Args:
-    task: the name of a task or mixture.
-    parameters: arguments of `train_and_eval`, by name.
+  """The bindings of train_and_eval.gin for a task or mixture, and of its parameters.
 
   Raises:
-    ValueError: it has no such argument, or the parameters are not a dict.
+    ValueError: it has no such parameter, or they are not in a dict.
   """
   checks.require(isinstance(parameters, dict), "validation", parameters, "be a dict",
                  "write it as {'metric': 'bleu', 'patience': 3}")
@@ -233,7 +226,7 @@ class Validation(callbacks.Callback):
     return sum(values) / len(values)
 
   def _measure(self, datasets):
-    return measures.of(
+    return measures.measure(
         self._metric, self._greater, self._split, datasets, self._examples)
 
   def _is_due(self, step):
