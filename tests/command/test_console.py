@@ -46,7 +46,10 @@ def test_in_python_each_line_is_printed_once_and_loggers_are_put_back(
     capsys, verbosity, tmp_path):
   verbosity(absl_logging.INFO)
   loggers = absl_logging.get_absl_logger(), logging.getLogger("tensorflow")
-  before = [(each.handlers[:], each.propagate, each.level) for each in loggers]
+  def state():
+    return [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+
+  before = state()
   own = logging.FileHandler(tmp_path / "own.log")
   for handler in (logging.StreamHandler(), own):
     logging.root.addHandler(handler)
@@ -60,7 +63,7 @@ def test_in_python_each_line_is_printed_once_and_loggers_are_put_back(
       logging.root.removeHandler(handler)
   assert capsys.readouterr().err == "Training R+V\nWARNING: disk is slow\n"
   assert "Training R+V\n" in (tmp_path / "own.log").read_text()
-  assert before == [(each.handlers, each.propagate, each.level) for each in loggers]
+  assert before == state()
 
 
 def test_a_training_in_a_notebook_is_one_bar_that_changes(monkeypatch, capsys):

@@ -112,9 +112,9 @@ OTHERS = [
 @pytest.mark.parametrize("function, said", OTHERS)
 def test_any_other_exception_names_a_file_with_its_traceback(function, said, capsys):
   line = ended_by(function)
-  found = re.fullmatch(rf"tool: {said} \(its traceback is in (.*)\)", line)
-  assert found, line
-  kept = pathlib.Path(found[found.re.groups]).read_text()
+  told = re.fullmatch(rf"tool: {said} \(its traceback is in (.*)\)", line)
+  assert told, line
+  kept = pathlib.Path(told[told.re.groups]).read_text()
   assert kept.startswith("Traceback (most recent call last)")
   assert f"in {function.__name__}" in kept
   assert "Traceback" not in capsys.readouterr().err

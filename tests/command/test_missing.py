@@ -103,13 +103,13 @@ def test_a_macro_of_the_user_that_nothing_reads_is_reported(
   for files, params, place in ([], [line], "given by `bindings`"), (
       [str(path)], [], f"bound in {path}, line {last}"):
     gin_files.parse([*_FILES, "attention/r.gin", *files], [_TASK, *params])
-    said = [each.getMessage() for each in log.records
-            if "nothing reads" in each.getMessage()]
+    said = [entry.getMessage() for entry in log.records
+            if "nothing reads" in entry.getMessage()]
     log.clear()
     if told is None:
       assert not said
     else:
-      assert [each.partition(" is ")[2] for each in said] == [
+      assert [entry.partition(" is ")[2] for entry in said] == [
           f"{place}, but nothing reads it.{told}"]
   # An operative_config.gin holds what other modes and versions read.
   path = path.rename(tmp_path / "operative_config.gin")

@@ -241,7 +241,7 @@ def fixture_filled(folder, monkeypatch, tmp_path):
 
   def fill(value):
     if isinstance(value, list):
-      return [fill(each) for each in value]
+      return [fill(part) for part in value]
     return value.replace("{folder}", folder)
   return fill
 

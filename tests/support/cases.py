@@ -320,10 +320,10 @@ LAYERS = {
 
 def parameters_of(notation):
   """The parameters of a notation's synthesizing functions in most tests."""
-  found = {}
+  values = {}
   for part in notation.split("+"):
-    found.update(VARIANTS[part].parameters)
-  return {**found, **MIXTURES.get(notation, {})}
+    values.update(VARIANTS[part].parameters)
+  return {**values, **MIXTURES.get(notation, {})}
 
 
 def bindings(notation):

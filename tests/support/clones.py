@@ -160,8 +160,8 @@ class Clone:
 
   def packages(self):
     """The names of the installed packages."""
-    found = self.environment.glob("lib/python*/site-packages/*.dist-info")
-    return {path.name.partition("-")[0] for path in found}
+    paths = self.environment.glob("lib/python*/site-packages/*.dist-info")
+    return {path.name.partition("-")[0] for path in paths}
 
   def renew(self):
     """Makes the files in `requirements` newer than the installation."""

@@ -33,17 +33,17 @@ def parse(attention, *bindings, files=()):
 
 def recorded(decode, number):
   """The `Answers` that a function decodes, as Mesh tensors."""
-  found = []
+  calls = []
   record = answer_recorder.Recorder.record
 
-  def keep(self, each):
-    found.append(each)
-    return record(self, each)
+  def keep(self, call):
+    calls.append(call)
+    return record(self, call)
 
   with pytest.MonkeyPatch.context() as patch, answer_recorder.recording(number):
     patch.setattr(answer_recorder.Recorder, "record", keep)
     decode()
-  return found.pop()
+  return calls.pop()
 
 
 def until_eos(ids):

@@ -72,15 +72,15 @@ def nothing_runs_on():
 
 def _running():
   """The processes that this one has started, except those that only fork others."""
-  us, found = psutil.Process(), set()
+  us, running = psutil.Process(), set()
   for process in us.children(recursive=True):
     try:
       forks = process.ppid() == us.pid and "multiprocessing" in str(process.cmdline())
       if process.status() != psutil.STATUS_ZOMBIE and not forks:
-        found.add(process)
+        running.add(process)
     except psutil.NoSuchProcess:
       pass
-  return found
+  return running
 
 
 @pytest.fixture(autouse=True)

@@ -61,9 +61,9 @@ def _names():
     yield from (f"{kind} {name}" for name in sorted(registry.names())
                 if name.startswith("synth_"))
   yield from _commands()
-  for each in NOTATIONS:
-    yield from (f"variable {each}: {name} {shape}"
-                for name, shape in _variables(each))
+  for attention in NOTATIONS:
+    yield from (f"variable {attention}: {name} {shape}"
+                for name, shape in _variables(attention))
 
 
 def _python():

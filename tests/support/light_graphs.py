@@ -130,7 +130,7 @@ def _once(original):
   def make(value, dtype, shape, *args):
     is_list = isinstance(value, (list, tuple))
     numbers = value if is_list else [value]
-    if shape is not None or {type(each) for each in numbers} - {int, float, bool}:
+    if shape is not None or {type(number) for number in numbers} - {int, float, bool}:
       return original(value, dtype, shape, *args)
     graph = tf.get_default_graph()
     key = id(graph), dtype, is_list, *((type(n), repr(n)) for n in numbers)

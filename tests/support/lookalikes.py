@@ -17,12 +17,12 @@ def check_stay(replace, stock, method, make):
 
   namesake = type(stock.__name__, (stock,), {"__module__": stock.__module__})
   for cls in (type("Own", (stock,), {}), namesake):
-    each = make(cls)
-    assert replace(each) is each
-  each = make(stock)
-  assert type(replace(each)) is not stock
-  setattr(each, method, own)
-  assert getattr(replace(each), method) is own
+    operation = make(cls)
+    assert replace(operation) is operation
+  operation = make(stock)
+  assert type(replace(operation)) is not stock
+  setattr(operation, method, own)
+  assert getattr(replace(operation), method) is own
   with mock.patch.object(stock, method, own):
-    each = make(stock)
-    assert replace(each) is each
+    operation = make(stock)
+    assert replace(operation) is operation

@@ -153,7 +153,7 @@ def draw(generator: np.random.RandomState, **fixed: Any) -> Case:
                               [False, True]))
   softmax = one_of("softmax", True, True, True, False)
   whole = WHOLE if softmax and not ensemble else []
-  decoder = one_of("decoder", *[(each,) for each in [*SYNTHESIZED, *whole]])
+  decoder = one_of("decoder", *[(name,) for name in [*SYNTHESIZED, *whole]])
   encoder = one_of("encoder", *SYNTHESIZED, *whole, *(
       ["Linformer"] if kind == "classifier" and softmax else []))
   if kind == "shared":

@@ -144,15 +144,15 @@ class Model:
       if values:
         sessions.assign(session, {name: masters[name] for name in values}, values)
       session.run(lowering.copy_masters_to_slices())
-      found = []
+      per_step = []
       for _ in range(steps):
-        found.append(session.run(fetches))
+        per_step.append(session.run(fetches))
         if update:
           session.run(update)
       if update or not values:
         session.run(lowering.copy_slices_to_masters())
         values = session.run(masters)
-    return found, values
+    return per_step, values
 
 
 LENGTHS = {"inputs": 5, "targets": 7}

@@ -17,8 +17,8 @@ def variables(model_dir, step=None):
 
 def attention(model_dir, stack="encoder"):
   """Returns the class and the variables of a trained model's self-attention."""
-  found = [name.split("/") for name in variables(model_dir)
+  paths = [name.split("/") for name in variables(model_dir)
            if name.startswith(f"{stack}/block_000/layer_000/")
            and "Attention" in name and "_slot_" not in name]
-  layer, = {name[3] for name in found}
-  return layer, {name[4] for name in found}
+  layer, = {name[3] for name in paths}
+  return layer, {name[4] for name in paths}

@@ -173,7 +173,7 @@ def write(tfds_name, rows, data_dir):
 def _empty(feature):
   """Returns the value of a feature that a row leaves out."""
   if isinstance(feature, tfds.features.FeaturesDict):
-    return {name: _empty(each) for name, each in feature.items()}
+    return {name: _empty(part) for name, part in feature.items()}
   return "" if feature.tf_dtype == tf.string else 0
 
 

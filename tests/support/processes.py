@@ -107,7 +107,7 @@ def run_program(words, folder, start=Process, **environment):
     finally:
       process.kill()
     return subprocess.CompletedProcess(words, status, *(
-        pathlib.Path(each.name).read_text() for each in (out, err)))
+        pathlib.Path(file.name).read_text() for file in (out, err)))
 
 
 def start(function, *args):

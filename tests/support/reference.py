@@ -61,11 +61,11 @@ def positions(sequence_id):
   return result
 
 
-def check_same(found, expected, atol=1e-4):
+def check_same(values, expected, atol=1e-4):
   """Compares values by name, such as a loss and gradients."""
-  assert found.keys() == expected.keys()
+  assert values.keys() == expected.keys()
   for name, value in expected.items():
-    np.testing.assert_allclose(found[name], value, atol=atol, err_msg=name)
+    np.testing.assert_allclose(values[name], value, atol=atol, err_msg=name)
 
 
 def check_gradients(grads, values, loss):

@@ -45,8 +45,8 @@ def page():
   rows = (_python(), _attentions(), configurables(), _commands())
   return HEAD + "\n".join(
       f"## {title}\n\n| {column} | |\n|---|---|\n" + "".join(
-          f"| {name} | {text} |\n" for name, text in found)
-      for (title, column), found in zip(SECTIONS, rows))
+          f"| {name} | {text} |\n" for name, text in entries)
+      for (title, column), entries in zip(SECTIONS, rows))
 
 
 def _python():
@@ -69,19 +69,20 @@ def configurables():
   """(signature, sentence) of everything that this package registers with gin."""
   for module in pkgutil.iter_modules(tasks.__path__, "synthesizer_mtf.tasks."):
     importlib.import_module(module.name)  # Some only register with a gin file.
-  for selector, found in _registered():
+  for selector, configurable in _registered():
     if (selector.startswith("synthesizer_mtf.") and
         not selector.startswith("synthesizer_mtf.tools.")):  # The benchmark's own.
       short = selector.removeprefix("synthesizer_mtf.")
       name = selector if short.startswith("tasks.") else short
-      yield _signature(name, found.wrapped), _described(found.wrapped)
+      yield _signature(name, configurable.wrapped), _described(configurable.wrapped)
 
 
 def _registered():
   """(selector, configurable) of what this package, and no test, tells gin, sorted."""
-  ours = {selector: found for selector, found in gin_internals.registry().items()
-          if found.wrapped.__module__.startswith("synthesizer_mtf.")}
-  return sorted(ours.items(), key=lambda pair: pair[0])
+  ours = [(selector, configurable)
+          for selector, configurable in gin_internals.registry().items()
+          if configurable.wrapped.__module__.startswith("synthesizer_mtf.")]
+  return sorted(ours, key=lambda pair: pair[0])
 
 
 def _commands():
@@ -101,8 +102,7 @@ def _commands():
 
 def _original(value):
   """What gin wraps, or the value itself."""
-  registered = {found.wrapper: found.wrapped for _, found in _registered()}
-  return registered.get(value, value)
+  return {ours.wrapper: ours.wrapped for _, ours in _registered()}.get(value, value)
 
 
 def _signature(name, value):

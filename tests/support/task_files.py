@@ -41,10 +41,10 @@ def rows(kind, split="train"):
   task, keys = {"text": ("synth_text_lm", ["text"]),
                 "pairs": ("synth_text_pairs", ["inputs", "targets"])}[kind]
   source = seqio.TaskRegistry.get(task).source
-  found = [tuple(row[key].decode() for key in keys) for row in source.get_dataset(
+  values = [tuple(row[key].decode() for key in keys) for row in source.get_dataset(
       split, shuffle=False).as_numpy_iterator()]
-  assert source.num_input_examples(split) == len(found)
-  return [text for text, in found] if kind == "text" else found
+  assert source.num_input_examples(split) == len(values)
+  return [text for text, in values] if kind == "text" else values
 
 
 def examples(name, split="train", lengths=None):

@@ -83,8 +83,8 @@ def test_a_copied_folder_has_the_checkpoints_that_are_in_it(tmp_path):
     shutil.copytree(origin, copy)
     (copy / "checkpoint").unlink()
     if place:
-      lines = [f'all_model_checkpoint_paths: "{place}/model.ckpt-{each}"'
-               for each in steps]
+      lines = [f'all_model_checkpoint_paths: "{place}/model.ckpt-{step}"'
+               for step in steps]
       (copy / "checkpoint").write_text("\n".join([lines[0][len("all_"):].replace(
           "paths", "path"), *lines]) + "\n")
     expected = str(copy / f"model.ckpt-{step}")

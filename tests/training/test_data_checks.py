@@ -195,10 +195,10 @@ def of_more(targets, predictions, aux_values):
 def measured(monkeypatch, task):
   """Gives metrics to the task."""
   def give(*metrics):
-    found = seqio.TaskRegistry.get(task)
-    monkeypatch.setattr(found, "_metric_fn_constructor_args", metrics)
-    for name in [each for each in vars(found) if each.endswith("metric_fns")]:
-      del vars(found)[name]  # seqio remembers them.
+    with_metrics = seqio.TaskRegistry.get(task)
+    monkeypatch.setattr(with_metrics, "_metric_fn_constructor_args", metrics)
+    for name in [name for name in vars(with_metrics) if name.endswith("metric_fns")]:
+      del vars(with_metrics)[name]  # seqio remembers them.
 
   return give
 

@@ -139,14 +139,14 @@ def test_only_mesh_tensorflows_beam_search_and_unknown_functions_need_their_batc
 
 
 def test_outputs_without_an_end_of_sequence_are_counted(log):
-  found = np.array([[5, 1, 0], [5, 6, 7], [5, 6, 1], [7, 7, 7]])
-  m, function = predict(given=lambda model, features, variable_dtype: m.ids(found))
+  outputs = np.array([[5, 1, 0], [5, 6, 7], [5, 6, 1], [7, 7, 7]])
+  m, function = predict(given=lambda model, features, variable_dtype: m.ids(outputs))
 
   def model_fn(features, *others):
     function(model=m.model, features=features, variable_dtype=None)
     m.run()
     return tpu_estimator.TPUEstimatorSpec(
-        "infer", predictions={"outputs": tf.constant(found)})
+        "infer", predictions={"outputs": tf.constant(outputs)})
 
   tell = telling(m.model, {"inputs": 3}, model_fn)
   with m.tf_graph.as_default(), tf.Session() as session:

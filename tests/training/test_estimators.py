@@ -230,10 +230,10 @@ def test_the_iterators_of_mesh_and_t5_take_complete_checkpoints_that_were_asked_
     tmp_path):
   def taken(steps):
     paths = utils.get_checkpoint_iterator(steps, str(tmp_path))
-    found = [complete.saved_step(path) for path in itertools.islice(paths, 3)]
-    assert found == [*itertools.islice(
+    steps_taken = [complete.saved_step(path) for path in itertools.islice(paths, 3)]
+    assert steps_taken == [*itertools.islice(
         t5_utils.get_checkpoints_iterator(steps, str(tmp_path)), 3)] or steps == "all"
-    return found
+    return steps_taken
 
   for steps in -1, 4, [4]:
     with pytest.raises(checks.Error, match="`--model_dir` is .* is no checkpoint;"):
@@ -402,8 +402,8 @@ def test_a_training_logs_its_folder_loss_speed_and_end(
   started = make_estimator()
   started.start_from(warm_start.WarmStart("/moved/away"))  # Too late.
   train(started, 5)
-  told = [re.sub(r"[\d.e+]+ steps/s", "N steps/s", each.getMessage())
-          for each in log.records if each.filename == "progress.py"]
+  told = [re.sub(r"[\d.e+]+ steps/s", "N steps/s", entry.getMessage())
+          for entry in log.records if entry.filename == "progress.py"]
   assert told[0].endswith(f", 1,000 parameters, in {tmp_path}.")
   assert told[1] == "step 1 of 3: loss 1"
   assert re.fullmatch(r"step 2 of 3: loss 2, N steps/s, 0:\d\d:\d\d left", told[2])
@@ -463,9 +463,9 @@ def test_all_checkpoints_share_a_graph_and_texts_are_sorted_by_length(
   train(make_estimator(), 4)
   estimator = make_estimator()
   for step in (2, 4):
-    found = [row["y"] for row in estimator.predict(
+    rows = [row["y"] for row in estimator.predict(
         rows_fn, checkpoint_path=str(tmp_path / f"model.ckpt-{step}"))]
-    np.testing.assert_array_equal(found, ROWS * (step + 1))
+    np.testing.assert_array_equal(rows, ROWS * (step + 1))
   graph, = graphs
   assert graph.batches == 2 * [
       [[4, 0, 0], [7, 0, 0]], [[5, 6, 0], [1, 2, 3]], [[8, 9, 1]]]
@@ -475,7 +475,7 @@ def test_all_checkpoints_share_a_graph_and_texts_are_sorted_by_length(
   assert "4/4" in capsys.readouterr().err
   estimator.keeps_batches = lambda: True  # As in Mesh TensorFlow's beam search.
   again = [row["y"] for row in estimator.predict(rows_fn)]
-  np.testing.assert_array_equal(again, found)
+  np.testing.assert_array_equal(again, rows)
   assert np.concatenate(graph.batches[-3:]).tolist() == ROWS[:, :3].tolist()
   # Another form of batches has another graph.
   assert next(estimator.predict(input_fn))["y"] == 5  # The data never end.

@@ -29,12 +29,12 @@ def test_the_configuration_is_mesh_tensorflows(tmp_path):
   arguments = models.estimator_arguments(tmp_path)
   ours, stock = utils.get_estimator(**arguments), STOCK(**arguments)
   assert isinstance(ours, estimators.CarefulEstimator)
-  found, expected = vars(ours.config), vars(stock.config)
-  assert found.keys() == expected.keys()
+  values, expected = vars(ours.config), vars(stock.config)
+  assert values.keys() == expected.keys()
   for name, value in expected.items():
     if name not in ("_cluster_spec", "_session_config"):
-      assert found[name] == value, name
-  assert str(found["_session_config"]) == str(expected["_session_config"])
+      assert values[name] == value, name
+  assert str(values["_session_config"]) == str(expected["_session_config"])
   assert ours.params == stock.params
   # Whose slots checkpoints may have.
   assert ours.optimizer is optimize.AdafactorOptimizer

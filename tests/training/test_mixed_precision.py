@@ -130,19 +130,19 @@ def rounded_graph(graph):
   casts operands and results to bfloat16 and back, and multiplies in float32, as oneDNN
   does. So each processor computes the numbers of one that has them, but for a softmax.
   """
-  found = tf.GraphDef()
-  found.CopyFrom(graph.as_graph_def())
+  rounded = tf.GraphDef()
+  rounded.CopyFrom(graph.as_graph_def())
 
   def cast(source, name):
     for suffix, types in (("/short", (tf.float32, tf.bfloat16)),
                           ("", (tf.bfloat16, tf.float32))):
-      node = found.node.add(op="Cast", name=name + suffix, input=[source])
+      node = rounded.node.add(op="Cast", name=name + suffix, input=[source])
       node.attr["SrcT"].type, node.attr["DstT"].type = (
-          each.as_datatype_enum for each in types)
+          part.as_datatype_enum for part in types)
       source = node.name
     return source
 
-  for node in list(found.node):
+  for node in list(rounded.node):
     if node.op in PRODUCTS.union(mixed_precision.OPERATIONS) and (
         node.attr["T"].type == tf.float32):
       name, node.name = node.name, node.name + "/exact"
@@ -152,7 +152,7 @@ def rounded_graph(graph):
       cast(node.name, name)
   copy = tf.Graph()
   with copy.as_default():
-    tf.import_graph_def(found, name="")
+    tf.import_graph_def(rounded, name="")
   return copy
 
 
@@ -171,7 +171,7 @@ class Session:
       self._copy = self._copy or SESSION(
           graph=rounded_graph(self.graph), config=sessions.config())
       self.rounded.append(self._copy.run(
-          tf.nest.map_structure(lambda each: each.name, fetches),
+          tf.nest.map_structure(lambda tensor: tensor.name, fetches),
           {tensor.name: value for tensor, value in (feed_dict or {}).items()}))
     return self._session.run(fetches, feed_dict, **traced)
 
@@ -220,10 +220,10 @@ def test_losses_agree_and_only_what_may_be_is_in_bfloat16(
   np.testing.assert_allclose(rounded, expected, rtol=2 ** -8)
   assert (np.array(rounded) != expected).all()
   operations = in_bfloat16(mixed)
-  found = {op for _, op in operations}
-  assert found & PRODUCTS if has else not found
-  assert ("MulNoNan" in found) == has
-  assert not found & {"MatMul", *mixed_precision._LISTS["INFERLIST_REMOVE"].split(",")}
+  cast = {op for _, op in operations}
+  assert cast & PRODUCTS if has else not cast
+  assert ("MulNoNan" in cast) == has
+  assert not cast & {"MatMul", *mixed_precision._LISTS["INFERLIST_REMOVE"].split(",")}
   if notation == "R+V":  # Tables are added in bfloat16, but relative biases are not.
     assert any(op == "Add" and "encoder/" in name for name, op in operations) == (
         has and not relative_bias)
@@ -236,8 +236,8 @@ def test_decoding_several_texts_multiplies_in_bfloat16_if_the_processor_does(tex
   row, = attentions.in_precisions([attentions.find_row("V")], ["bfloat16"])
   program = model.build(
       row, dataclasses.replace(SIZES, decode_batch=texts, beam=1), "decode")
-  found = {op for name, op in in_bfloat16(program) if "/while/" in name}
-  assert ("MatMul" in found) == (texts > 1 and mixed_precision.has_products())
+  cast = {op for name, op in in_bfloat16(program) if "/while/" in name}
+  assert ("MatMul" in cast) == (texts > 1 and mixed_precision.has_products())
 
 
 @pytest.mark.skipif(not mixed_precision.has_products(), reason="nothing is rewritten")
@@ -301,14 +301,14 @@ def test_outputs_losses_and_gradients_agree_with_the_formulas_to_8_bits(
     values, step = graph.variables[name], 1e-5
     difference = ((output(**{name: values + step * direction}) - output(
         **{name: values - step * direction})) * weights).sum() / (2 * step)
-    for each in (grad, rounded_grad):
-      assert abs((each * direction).sum() - difference) < (
-          6 * ULP * np.linalg.norm(each)), name
+    for gradient in (grad, rounded_grad):
+      assert abs((gradient * direction).sum() - difference) < (
+          6 * ULP * np.linalg.norm(gradient)), name
   exact = output()
   rounded_products(monkeypatch)
   expected, scale, seen = output(), np.abs(exact).max(), PADDED > 0
-  for each in (y, rounded_y):
-    off = (each - expected) * seen[..., None]
+  for output in (y, rounded_y):
+    off = (output - expected) * seen[..., None]
     assert np.abs(off).max() < 2 * ULP * scale
     assert abs((off * weights).sum()) < 2 * ULP * np.abs(exact * weights).sum()
   # float32 alone is also within these bounds.

@@ -86,12 +86,12 @@ def test_a_step_is_that_of_t5s_trainer(tmp_path, model_type, file, more):
     loss = lowered.run(lowered.export(step.result), feeds)
     lowered.run([*map(lowered.lowering.lowered_operation, step.updates)], feeds)
     lowered.run(lowered.lowering.copy_slices_to_masters())
-    found = lowered.run({name: lowered.variables[name] for name in values})
+    ours = lowered.run({name: lowered.variables[name] for name in values})
   expected, after = step_of_the_trainer(tmp_path, model_type, features, values)
   np.testing.assert_allclose(loss, expected, rtol=1e-6)
   assert max(abs(after[name] - values[name]).max() for name in values) > 1e-5
   for name, value in after.items():
-    np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-7, err_msg=name)
+    np.testing.assert_allclose(ours[name], value, rtol=0, atol=2e-7, err_msg=name)
 
 
 @pytest.mark.parametrize("is_on_tpu", [False, True])
@@ -146,10 +146,10 @@ def test_a_part_of_a_graph_is_a_function_of_features_and_state():
     x, state, unread = (tf.placeholder(tf.float32, [2]) for _ in range(3))
     result, changed = tf.reduce_sum(x * state), state + x
   step = function.of([result, changed], {"x": x, "state": state, "unread": unread})
-  found = tf2.function(step, autograph=False)(
+  results = tf2.function(step, autograph=False)(
       {"x": tf2.constant([1., 2.]), "state": tf2.constant([3., 4.]),
        "unread": tf2.constant([0., 0.])})
-  assert [value.numpy().tolist() for value in found] == [11, [4, 6]]
+  assert [value.numpy().tolist() for value in results] == [11, [4, 6]]
 
 
 def test_a_model_without_sizes_has_the_vocabulary_that_gin_binds():

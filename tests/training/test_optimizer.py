@@ -177,8 +177,8 @@ def comparable(results):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_variables_and_slots_equal_those_of_the_paper(options):
-  found = train(options)
-  check(comparable(reference(SHAPES, **options)), found, rtol=1e-5)
+  trained = train(options)
+  check(comparable(reference(SHAPES, **options)), trained, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -203,13 +203,13 @@ def test_rows_without_gradients_do_not_move():
   values, grads = numbers(shapes)
   grads[0]["embedding"][2:7] = 0
   grads[0]["scale"][:] = 0
-  found = []
+  runs = []
   for fast in (False, True):
     parse(fast)
-    found.append(Trainer({}, shapes).run(values, grads[:1]))
-  check(*found)
-  np.testing.assert_array_equal(found[1]["embedding"][2:7], values["embedding"][2:7])
-  np.testing.assert_array_equal(found[1]["scale"], values["scale"])
+    runs.append(Trainer({}, shapes).run(values, grads[:1]))
+  check(*runs)
+  np.testing.assert_array_equal(runs[1]["embedding"][2:7], values["embedding"][2:7])
+  np.testing.assert_array_equal(runs[1]["scale"], values["scale"])
 
 
 @pytest.mark.parametrize("dtypes", [
@@ -342,7 +342,7 @@ def squared_product(features, table):
 
 def test_gradients_may_come_out_of_a_loop_over_microbatches():
   parse()
-  found = []
+  runs = []
   for splits in (1, 2):
     m = models.Model()
     with m.tf_graph.as_default():
@@ -357,9 +357,9 @@ def test_gradients_may_come_out_of_a_loop_over_microbatches():
       updates = adafactor.fast(optimize.AdafactorOptimizer)(
           learning_rate=0.1, min_dim_size_to_factor=4).apply_grads(
               grads, m.graph.trainable_variables)
-      found.append(m.run(updates=updates, steps=STEPS, scale=0.5)[1])
-  assert set(found[0]) == {"table", "table_slot_vr", "table_slot_vc"}
-  check(*found, rtol=1e-5)
+      runs.append(m.run(updates=updates, steps=STEPS, scale=0.5)[1])
+  assert set(runs[0]) == {"table", "table_slot_vr", "table_slot_vc"}
+  check(*runs, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -261,13 +261,13 @@ def _is_set(case, parameter):
 
 def expected(run):
   """What the rule says: {name: value}, without what nobody sets."""
-  found = {}
+  values = {}
   for parameter in PARAMETERS:
     for place in PLACES:
       if parameter.name in run.by_place[place]:
-        found[parameter.name] = run.by_place[place][parameter.name]
+        values[parameter.name] = run.by_place[place][parameter.name]
         break
-  return found
+  return values
 
 
 def refused(run):
@@ -355,7 +355,7 @@ def test_one_line_says_what_a_folder_gives_and_where_both_differ(tmp_path, log):
       f"d_ff = 24\nd_kv = 32\n{PAIRS}train = 'old.tsv'\n{PAIRS}test = None\n"
       f"encoder/synthesizer_stack.attention = 'R'\n{PAIRS}validation = 'dev.tsv'\n")
   settled(tmp_path, f"{PAIRS}validation = 'new.tsv'", f"{PAIRS}test = 'test.tsv'")
-  line, = [each.getMessage() for each in log.records if each.module == "precedence"]
+  line, = [entry.getMessage() for entry in log.records if entry.module == "precedence"]
   assert line == (
       f"{tmp_path}/operative_config.gin gives d_ff, pairs.train, synthesizer_stack."
       "attention; `d_ff` is 24, and not 512 as in models/laptop.gin; `pairs.validation`"
@@ -403,8 +403,8 @@ def test_a_record_without_a_task_has_the_vocabulary_of_the_file_beside_it(
   (tmp_path / "vocabulary.json").write_text(
       json.dumps({"inputs": entries, "targets": entries}))
   settled(tmp_path)
-  for each in mesh_transformer.get_vocabulary():
-    assert each.sentencepiece_model_file == sentencepiece_model
+  for part in mesh_transformer.get_vocabulary():
+    assert part.sentencepiece_model_file == sentencepiece_model
   monkeypatch.setenv(vocabulary.VARIABLE, "other.model")
   settled(tmp_path)
   assert vocabulary._chosen()[1] == "other.model"  # `vocabulary_record` compares it.

@@ -20,8 +20,8 @@ USERS = [
 def fixture_register(monkeypatch):
   """Lets a test register functions with gin that later tests do not see."""
   registry = type(gin.config._REGISTRY)()  # Its copy() shares parts.
-  for selector, each in gin.config._REGISTRY.items():
-    registry[selector] = each
+  for selector, function in gin.config._REGISTRY.items():
+    registry[selector] = function
   monkeypatch.setattr(gin.config, "_REGISTRY", registry)
 
   def register(name, module, parameter):

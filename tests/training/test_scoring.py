@@ -37,8 +37,8 @@ def predicted(model_type, names=("inputs", "targets"), exports=False):
     spec = pipeline.around(
         model_fn, [functools.partial(scoring.scored_ids, model_type=model_type)])(
         {name: tf.constant(features[name]) for name in names}, None, "infer")
-    found = session.run(spec.predictions)
-  return [dict(zip(found, row)) for row in zip(*found.values())]
+    predictions = session.run(spec.predictions)
+  return [dict(zip(predictions, row)) for row in zip(*predictions.values())]
 
 
 def test_the_ids_of_a_score_are_those_that_it_sums_over():
@@ -55,8 +55,8 @@ def test_the_ids_of_a_score_are_those_that_it_sums_over():
 def test_texts_that_fill_the_length_are_named_and_those_without_a_token_are_an_error(
     caplog):
   rows = predicted("lm", ["targets"])
-  found = [*scoring.checked(rows[:3])]
-  assert [found[0].keys()] == [{"targets", "scores"}]
+  examples = [*scoring.checked(rows[:3])]
+  assert [examples[0].keys()] == [{"targets", "scores"}]
   assert "Text 3 of the targets, and maybe others, fills all 7 tokens" in caplog.text
   caplog.clear()
   assert len([*scoring.checked([rows[0], rows[4], rows[5]])]) == 3
@@ -100,16 +100,16 @@ def test_a_language_model_scores_what_follows_its_input(command):
            "whole": "the name\nof\nthe name is\nof a name\n"}
   for name, text in texts.items():
     (folder / name).write_text(text)
-  found = {}
+  scores = {}
   for name, more in (("whole", "None"), ("rest", f"'{folder}/inputs'")):
     assert not command("score_from_file.gin", bindings=[
         f"score_from_strings.inputs = {more}",
         f"targets_filename = '{folder}/{name}'",
         f"scores_filename = '{folder}/{name}'"])
-    found[name] = np.stack([np.loadtxt(folder / f"{name}.{kind}")
+    scores[name] = np.stack([np.loadtxt(folder / f"{name}.{kind}")
                             for kind in ("scores", "lengths")])
-  whole = found["whole"]
-  np.testing.assert_allclose(found["rest"], whole[:, 2:] - whole[:, :2], atol=1e-3)
+  whole = scores["whole"]
+  np.testing.assert_allclose(scores["rest"], whole[:, 2:] - whole[:, :2], atol=1e-3)
 
 
 @pytest.mark.slow

@@ -156,9 +156,9 @@ def test_a_restart_draws_what_follows_and_no_number_comes_twice(version, tmp_pat
 
 def evaluated():
   """The inputs that an evaluation of C4 feeds to a model, in order."""
-  found, = mesh_transformer.mesh_eval_dataset_fn(
+  data, = mesh_transformer.mesh_eval_dataset_fn(
       "synth_c4_span_corruption", {"inputs": 32, "targets": 14}, "validation")
-  rows = [row["inputs"] for row in found.dataset_fn().as_numpy_iterator()]
+  rows = [row["inputs"] for row in data.dataset_fn().as_numpy_iterator()]
   assert len(rows) > 9
   return np.array(rows)
 
@@ -182,9 +182,9 @@ def test_evaluations_have_the_same_spans_unless_gin_binds_a_seed():
 def test_a_seed_is_bound_unless_gin_shuffles_the_examples():
   selector = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
   for shuffles in (True, False):
-    found = seed_lib.bind_evaluation_seed({
+    bound = seed_lib.bind_evaluation_seed({
         ("", selector): {"shuffle_eval_examples": shuffles}})
-    assert found == (None if shuffles else {f"{selector}.seed": seed_lib.EVALUATION})
+    assert bound == (None if shuffles else {f"{selector}.seed": seed_lib.EVALUATION})
 
 
 def test_functions_without_a_seed_give_data_to_evaluations_as_in_t5():

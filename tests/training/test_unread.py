@@ -35,8 +35,8 @@ def fixture_told(tmp_path, log, parsed_flags):
         ids = m.ids([[3, 4, 1, 0]])
         m.model.call_simple(ids, ids, True, mode="train")
       unread.warn()
-    return [each.getMessage() for each in log.records
-            if "does not read" in each.getMessage()], path
+    return [entry.getMessage() for entry in log.records
+            if "does not read" in entry.getMessage()], path
 
   return told
 

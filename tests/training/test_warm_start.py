@@ -336,8 +336,8 @@ def test_both_spellings_of_t5s_norm_are_read():
         ENCODER + spelling)]
 
   for old, new in (("layer_norm", "rms_norm"), ("rms_norm", "layer_norm")):
-    model, checkpoint = (dict.fromkeys(names(each), (10,)) | saved(scope)
-                         for each, scope in ((new, OURS), (old, SELF)))
+    model, checkpoint = (dict.fromkeys(names(spelling), (10,)) | saved(scope)
+                         for spelling, scope in ((new, OURS), (old, SELF)))
     plan = make_plan(model, checkpoint, continue_training=True)
     assert not plan.fresh and not plan.unused and not plan.optimizer
     assert {(n, plan.taken[n]) for n in names(new)} == {*zip(names(new), names(old))}

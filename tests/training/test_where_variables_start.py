@@ -97,9 +97,9 @@ def new(name):
 def test_t5s_parameter_fills_all_but_what_is_new_and_goes_on(stock, tmp_path):
   path, checkpoint = stock
   parse("R+V", BIAS)
-  found = sources(started(tmp_path, init_checkpoint=path), checkpoint)
-  assert found == {name: None if new(name) else in_t5(name) for name in found}
-  assert {in_t5(name) for name in found if not new(name)} == set(checkpoint)
+  filled = sources(started(tmp_path, init_checkpoint=path), checkpoint)
+  assert filled == {name: None if new(name) else in_t5(name) for name in filled}
+  assert {in_t5(name) for name in filled if not new(name)} == set(checkpoint)
 
 
 @pytest.mark.slow
@@ -108,10 +108,10 @@ def test_a_warm_start_fills_the_same_but_counts_from_0(stock, tmp_path):
   parse("R+V", BIAS, f"warm_start.checkpoint = '{path}'")
   variables = started(tmp_path)
   assert variables["global_step"] == 0
-  found = sources(variables, checkpoint)
-  assert found == {
+  filled = sources(variables, checkpoint)
+  assert filled == {
       name: None if new(name) or "_slot_" in name or name == "global_step"
-      else in_t5(name) for name in found}
+      else in_t5(name) for name in filled}
 
 
 def test_a_binding_that_contradicts_t5s_parameter_is_an_error(tmp_path):
@@ -213,13 +213,13 @@ def test_each_variable_of_each_notation_starts_where_it_must(slots, every_notati
       before = session.run(variables)
       session.run(start)
       after = session.run(variables)
-    found = sources(after, checkpoint)
+    filled = sources(after, checkpoint)
     for name in variables:
-      assert found[name] == expected(name, checkpoint, goes_on), name
-      if found[name] is None:  # As its initializer made it.
+      assert filled[name] == expected(name, checkpoint, goes_on), name
+      if filled[name] is None:  # As its initializer made it.
         np.testing.assert_array_equal(after[name], before[name])
-    taken = set(filter(None, found.values()))
-    assert len(taken) == len([name for name in found if found[name]])
+    taken = set(filter(None, filled.values()))
+    assert len(taken) == len([name for name in filled if filled[name]])
     assert all(re.search("SelfAttention/[qk]", name) or not goes_on and (
         "_slot_" in name or name == "global_step") for name in set(checkpoint) - taken)
 
