@@ -12,9 +12,7 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools.base import checkpoint_writer
 from synthesizer_mtf.trainer.model import building
-from synthesizer_mtf.trainer.model import function
 from synthesizer_mtf.trainer.model import session
-import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 BATCH = 4
@@ -43,7 +41,7 @@ def packed(names):
   return features
 
 
-def step_of_the_trainer(folder, model_type, features, values):
+def trainers_step(folder, model_type, features, values):
   """The loss, and the variables after a step of training, by T5's trainer."""
   estimator = utils.get_estimator(**models.estimator_arguments(
       folder, model_type=model_type, batch_size=BATCH, learning_rate_schedule=RATE,
@@ -87,7 +85,7 @@ def test_a_step_is_that_of_t5s_trainer(tmp_path, model_type, file, more):
     lowered.run([*map(lowered.lowering.lowered_operation, step.updates)], feeds)
     lowered.run(lowered.lowering.copy_slices_to_masters())
     ours = lowered.run({name: lowered.variables[name] for name in values})
-  expected, after = step_of_the_trainer(tmp_path, model_type, features, values)
+  expected, after = trainers_step(tmp_path, model_type, features, values)
   np.testing.assert_allclose(loss, expected, rtol=1e-6)
   assert max(abs(after[name] - values[name]).max() for name in values) > 1e-5
   for name, value in after.items():
@@ -107,7 +105,7 @@ def test_whether_a_graph_is_for_tpus_is_an_argument(is_on_tpu):
                           for op in model.graph.operations)
 
 
-def of_one_variable():
+def session_with_v():
   """A session with the bfloat16 variable "v", and its double after `prepare`."""
   v = tf.get_variable("v", [3], tf.bfloat16)
   doubled = tf.get_variable("doubled", [3], tf.bfloat16, collections=[])
@@ -117,7 +115,7 @@ def of_one_variable():
 def test_a_checkpoint_in_another_dtype_is_restored_and_rounded(tmp_path):
   checkpoint_writer.write(str(tmp_path), "m", [("old", np.float32([1, 2, 1.001]))])
   with tf.Graph().as_default():
-    made, doubled = of_one_variable()
+    made, doubled = session_with_v()
     made.restore(str(tmp_path / "m"), {"v": "old"})
     assert made.run(made.variables["v"]).tolist() == [1, 2, 1]
     assert made.run(doubled).tolist() == [2, 4, 2]
@@ -132,24 +130,13 @@ def test_a_checkpoint_of_another_model_or_with_damage_is_one_sentence(tmp_path):
   for name, shape in ("v", [4]), ("w", [3]), ("v", [3]):
     checkpoint_writer.write(str(tmp_path), "model.ckpt-1", [(name, np.ones(shape))])
     with tf.Graph().as_default():
-      made, _ = of_one_variable()
+      made, _ = session_with_v()
       if (name, shape) == ("v", [3]):
         checkpoint_files.flip(checkpoint_files.largest_data_file(tmp_path, 1))
       with pytest.raises(checks.Error) as error:
         made.restore(str(tmp_path / "model.ckpt-1"))
     assert {"v": {4: "with shape [4]", 3: "damaged"}, "w": {3: "nowhere"}}[name][
         shape[0]] in str(error.value)
-
-
-def test_a_part_of_a_graph_is_a_function_of_features_and_state():
-  with tf.Graph().as_default():
-    x, state, unread = (tf.placeholder(tf.float32, [2]) for _ in range(3))
-    result, changed = tf.reduce_sum(x * state), state + x
-  step = function.of([result, changed], {"x": x, "state": state, "unread": unread})
-  results = tf2.function(step, autograph=False)(
-      {"x": tf2.constant([1., 2.]), "state": tf2.constant([3., 4.]),
-       "unread": tf2.constant([0., 0.])})
-  assert [value.numpy().tolist() for value in results] == [11, [4, 6]]
 
 
 def test_a_model_without_sizes_has_the_vocabulary_that_gin_binds():
