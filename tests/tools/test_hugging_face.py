@@ -214,7 +214,7 @@ def test_parts_of_final_weight_0_leave_the_names_of_the_others(notation, final, 
       "SyntheticAttention", {"synthesizers": [described[i] for i in left]}, 3, 5, 32,
       0.1, (final, 1.0), left, described)
   of = {weight.hugging_face.removeprefix("synthesizers."): weight.mesh
-        for weight in attention.variables(layer, attention.Sizes(8, 3, 5), True, False)}
+        for weight in attention.variables(layer, 8, True, False)}
   assert kept.items() <= of.items()
   assert ("alpha" in of) == (len(left) > 1)
 
@@ -224,7 +224,7 @@ def test_a_query_that_a_left_out_part_shared_stays_with_v():
   layer = attention.Attention("SyntheticAttention", {"synthesizers": described[1:]}, 3,
                               5, 32, 0.1, ([0.0, 1.0], 1.0), (1,), described)
   assert [(weight.mesh, weight.hugging_face) for weight in attention.variables(
-      layer, attention.Sizes(8, 3, 5), True, False)] == [
+      layer, 8, True, False)] == [
           ("k", "synthesizers.0.k.weight"), ("q", "synthesizers.0.q.weight"),
           ("v", "v.weight"), ("o", "o.weight")]
 

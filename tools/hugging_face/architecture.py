@@ -52,19 +52,14 @@ class Architecture:
   """A T5 model without its weights.
 
   Attributes:
-    d_model: an integer.
-    d_kv: an integer, the size of a head.
-    d_ff: an integer.
-    heads: an integer.
-    encoder_layers: an integer, the number of blocks.
-    decoder_layers: an integer; 0 for an encoder alone.
-    vocab_size: an integer, the number of rows of the embedding.
+    d_kv: the size of a head.
+    encoder_layers: the number of blocks.
+    decoder_layers: the number of blocks; 0 for an encoder alone.
+    vocab_size: the number of rows of the embedding.
     feed_forward: a key of `ACTIVATIONS`.
     tied: whether the output layer is the scaled embedding.
-    buckets: an integer, the buckets of the relative position bias.
-    dropout_rate: a float.
-    epsilon: a float, the epsilon of the layer norms.
-    classifier: a `Classifier`, or None.
+    buckets: those of the relative position bias.
+    epsilon: that of the layer norms.
   """
   d_model: int
   d_kv: int
@@ -87,6 +82,13 @@ class Architecture:
     return {name: layers for name, layers in stacks.items() if layers}
 
   @property
+  def kind(self) -> str:
+    """What the model does: "encoder-decoder", "encoder" or "classifier"."""
+    if self.classifier:
+      return "classifier"
+    return "encoder-decoder" if self.decoder_layers else "encoder"
+
+  @property
   def gated(self) -> bool:
     """Whether the feed-forward layers have a second, linear one."""
     return len(ACTIVATIONS[self.feed_forward]) > 1
@@ -100,16 +102,16 @@ def weights(arch: Architecture, blocks: Blocks, is_t5: bool) -> list[Weight]:
   """Returns all weights of a model.
 
   Args:
-    arch: an `Architecture`.
+    arch: the model without its self-attention.
     blocks: the self-attention of each block.
     is_t5: whether Hugging Face's names are those of T5.
   """
   embedding = Weight("shared/embedding", EMBEDDING,
                      (arch.vocab_size, arch.d_model), transposed=False)
   head = Weight("decoder/logits/kernel", HEAD, (arch.d_model, arch.vocab_size))
-  of_blocks = [weight for stack, count in arch.stacks.items()
+  in_stacks = [weight for stack, count in arch.stacks.items()
                for weight in _stack(arch, stack, count, blocks, is_t5)]
-  return [embedding, *of_blocks, *([] if arch.tied else [head]), *_classifier(arch)]
+  return [embedding, *in_stacks, *([] if arch.tied else [head]), *_classifier(arch)]
 
 
 def _classifier(arch):
@@ -124,29 +126,23 @@ def _classifier(arch):
 
 def _stack(arch, stack, count, blocks, is_t5) -> Iterator[Weight]:
   own = [blocks[stack, block] for block in range(count)]
-  for block, (found, has_bias) in enumerate(zip(own, attention.holds_bias(own))):
-    for layer, cls in enumerate(layers(stack)):
-      mesh = f"{stack}/block_{block:03d}/layer_{layer:03d}/"
-      theirs = f"{stack}.block.{block}.layer.{layer}."
+  for block, (self_attention, has_bias) in enumerate(
+      zip(own, attention.holds_bias(own))):
+    for number, cls in enumerate(layers(stack)):
+      mesh = f"{stack}/block_{block:03d}/layer_{number:03d}/"
+      theirs = f"{stack}.block.{block}.layer.{number}."
       yield _norm(arch, f"{mesh}rms_norm", f"{theirs}layer_norm")
+      scope, variables = cls, _variables(arch, cls)
       if cls == SELF_ATTENTION:
-        yield from _self_attention(
-            arch, found, has_bias, mesh, f"{theirs}{cls}.", stack, is_t5)
-        continue
-      for name, kernel, shape in _variables(arch, cls):
-        yield Weight(f"{mesh}{cls}/{name}{kernel}", f"{theirs}{cls}.{name}.weight",
-                     shape)
+        scope, variables = self_attention.scope, attention.variables(
+            self_attention, arch.d_model, stack == "decoder", has_bias)
+      for weight in variables:
+        name = weight.hugging_face
+        if is_t5:
+          name = name.removeprefix("synthesizers.0.")
+        yield weight._replace(mesh=f"{mesh}{scope}/{weight.mesh}",
+                              hugging_face=f"{theirs}{cls}.{name}")
   yield _norm(arch, f"{stack}/rms_norm", f"{stack}.final_layer_norm")
-
-
-def _self_attention(arch, found, has_bias, mesh, theirs, stack, is_t5):
-  sizes = attention.Sizes(arch.d_model, found.heads, found.d_kv)
-  for own in attention.variables(found, sizes, stack == "decoder", has_bias):
-    name = own.hugging_face
-    if is_t5:
-      name = name.removeprefix("synthesizers.0.")
-    yield own._replace(mesh=f"{mesh}{found.scope}/{own.mesh}",
-                       hugging_face=f"{theirs}{name}")
 
 
 def layers(stack: str) -> list[str]:
@@ -161,11 +157,11 @@ def _norm(arch, mesh, theirs):
 
 
 def _variables(arch, cls):
-  """Returns (name, suffix of the name in Mesh, shape) of a layer's matrices."""
-  if cls == "DenseReluDense":
-    into = ["wi_0", "wi_1"] if arch.gated else ["wi"]
-    return [*((name, "/kernel", (arch.d_model, arch.d_ff)) for name in into),
-            ("wo", "/kernel", (arch.d_ff, arch.d_model))]
-  inner = arch.heads * arch.d_kv
-  return [*((name, "", (arch.d_model, inner)) for name in "qkv"),
-          ("o", "", (inner, arch.d_model))]
+  """Yields the weights of a layer but self-attention, with names from it on."""
+  is_dense = cls == "DenseReluDense"
+  into = (("wi_0", "wi_1") if arch.gated else ("wi",)) if is_dense else "qkv"
+  inner = arch.d_ff if is_dense else arch.heads * arch.d_kv
+  shapes = {**dict.fromkeys(into, (arch.d_model, inner)),
+            "wo" if is_dense else "o": (inner, arch.d_model)}
+  for name, shape in shapes.items():
+    yield Weight(f"{name}/kernel" if is_dense else name, f"{name}.weight", shape)

@@ -46,28 +46,13 @@ SHARED = "bias_shared"
 T5 = {"synthesizers": [{"name": "V"}], "relative_bias": SHARED}
 
 
-class Sizes(NamedTuple):
-  """The sizes of a self-attention layer."""
-  d_model: int
-  heads: int
-  d_kv: int
-
-  @property
-  def matrix(self) -> tuple[int, int]:
-    """The shape of a projection in Mesh TensorFlow."""
-    return self.d_model, self.heads * self.d_kv
-
-
 class Attention(NamedTuple):
   """A self-attention layer.
 
   Attributes:
     scope: the class of the layer, which names the scope of Mesh's variables.
     description: a dict, as `config.json` describes the layer.
-    heads: an integer.
-    d_kv: an integer.
     buckets: the number of buckets of a relative position bias.
-    dropout_rate: a float.
     final: (final weights of the parts, progress to them) of an annealed mixture.
     kept: the indices of the parts whose weight is not 0, in an annealed mixture.
     parts: the descriptions of all its parts, which decide the names of variables.
@@ -105,7 +90,7 @@ def read(layer: Any, step: int, place: str) -> Attention:
     ValueError: PyTorch cannot compute the layer.
   """
   if type(layer) is transformer_layers.SelfAttention:
-    return _of_stock(layer, place)
+    return _read_stock(layer, place)
   if not isinstance(layer, attention.SyntheticAttention):
     raise checks.Error(
         f"{place} is {type(layer).__name__}, but only V, R, Fix, FR, T, D, FD, Pattern "
@@ -135,7 +120,7 @@ def read(layer: Any, step: int, place: str) -> Attention:
       described)
 
 
-def _of_stock(layer, place):
+def _read_stock(layer, place):
   if not cross_attention.is_plain(layer) or any(
       getattr(layer, option) for option in _OPTIONS):
     raise checks.Error(f"{place} is SelfAttention with options that T5 does not have; "
@@ -170,53 +155,53 @@ def _final(mixture, step):
   return (final, progress), kept
 
 
-def variables(found: Attention, sizes: Sizes, in_decoder: bool,
+def variables(layer: Attention, d_model: int, in_decoder: bool,
               has_bias: bool) -> Iterator[Weight]:
   """Yields all variables of a layer, with names from the layer's scope or module on.
 
   Args:
-    found: an `Attention`.
-    sizes: the sizes of the layer.
+    layer: the description of the layer.
+    d_model: the size of a token.
     in_decoder: whether the layer is in a decoder.
     has_bias: whether the layer holds a table of relative position biases.
   """
-  parts = found.description["synthesizers"]
-  trained = found.parts or parts
+  parts, matrix = layer.description["synthesizers"], (d_model, layer.heads * layer.d_kv)
+  trained = layer.parts or parts
   shared = _share_query(trained)
-  own = [_of_part(part, sizes, in_decoder, shared) for part in trained]
+  own = [_part_variables(part, layer, matrix, in_decoder, shared) for part in trained]
   # As in `Mixture`: if parts have a variable name in common, each has its own scope.
   count = collections.Counter(name for variables in own for name, *_ in variables)
-  for i, number in enumerate(range(len(parts)) if found.kept is None else found.kept):
+  for i, number in enumerate(range(len(parts)) if layer.kept is None else layer.kept):
     clashes = any(count[name] > 1 for name, *_ in own[number])
     for name, shape, projects in own[number]:
       yield Weight(
           f"part_{number}/{name}" if clashes else name,
           f"synthesizers.{i}.{name}{'.weight' if projects else ''}", shape, projects)
     if shared and not _share_query(parts) and parts[i]["name"] == "V":
-      yield Weight("q", f"synthesizers.{i}.q.weight", sizes.matrix)
+      yield Weight("q", f"synthesizers.{i}.q.weight", matrix)
   if _share_query(parts):
-    yield Weight("q", "q.weight", sizes.matrix)
-  yield Weight("v", "v.weight", sizes.matrix)
-  yield Weight("o", "o.weight", sizes.matrix[::-1])
-  weights = found.description.get("weights", "per_head")
+    yield Weight("q", "q.weight", matrix)
+  yield Weight("v", "v.weight", matrix)
+  yield Weight("o", "o.weight", matrix[::-1])
+  weights = layer.description.get("weights", "per_head")
   if len(parts) > 1 and weights != "sum":
-    heads = (sizes.heads,) if weights == "per_head" else ()
-    yield _alpha(found, heads, len(parts))
+    heads = (layer.heads,) if weights == "per_head" else ()
+    yield _alpha(layer, heads, len(parts))
   if has_bias:
     yield Weight("relative_attention_bias", "relative_attention_bias.weight",
-                 (sizes.heads, found.buckets))
+                 (layer.heads, layer.buckets))
 
 
 def _share_query(parts):
   return any(part.get("share_query") for part in parts)
 
 
-def _alpha(found, heads, parts):
-  if found.final is None:
+def _alpha(layer, heads, parts):
+  if layer.final is None:
     return Weight("alpha", "alpha", (*heads, parts), transposed=False)
-  final, progress = found.final
+  final, progress = layer.final
   return Weight("alpha", "alpha", (*heads, len(final)), False,
-                functools.partial(_folded, final, progress, found.kept),
+                functools.partial(_folded, final, progress, layer.kept),
                 (*heads, parts))
 
 
@@ -228,17 +213,17 @@ def _folded(final, progress, kept, alpha):
   return 1 + np.log(annealed[..., list(kept)]).astype(np.float32)
 
 
-def _of_part(part, sizes, in_decoder, shared):
+def _part_variables(part, layer, matrix, in_decoder, shared):
   """Returns a list of (name, shape, whether it is a projection) of a part."""
-  heads, d_kv = sizes.heads, sizes.d_kv
+  heads, d_kv = layer.heads, layer.d_kv
   size = part.get("tile_length") or part.get("max_length")
   after = part.get("tile_length") or (size or 1) - 1
-  own_query = [] if shared else [("q", sizes.matrix, True)]
-  hidden = [] if part.get("share_query") else [("W1", sizes.matrix, True)]
+  own_query = [] if shared else [("q", matrix, True)]
+  hidden = [] if part.get("share_query") else [("W1", matrix, True)]
   per_head = () if part.get("share_heads") else (heads,)
   biases = [("b1", (heads, d_kv), False), ("b2", (heads, size), False)]
   return {
-      "V": [*own_query, ("k", sizes.matrix, True)],
+      "V": [*own_query, ("k", matrix, True)],
       "R": [("R", (heads, size, size), False)],
       "Fix": [("R", (heads, size, size), False)],
       "FR": [(name, (heads, size, part.get("rank")), False) for name in ("R1", "R2")],
@@ -246,19 +231,19 @@ def _of_part(part, sizes, in_decoder, shared):
           [("T_after", (heads, after), False)] if after and not in_decoder else []),
       "D": [*hidden, ("W2", (*per_head, d_kv, size), False),
             *(biases if part.get("use_bias") else [])],
-      "FD": [("W1", sizes.matrix, True), ("WA", (heads, d_kv, part.get("a")), False),
+      "FD": [("W1", matrix, True), ("WA", (heads, d_kv, part.get("a")), False),
              ("WB", (heads, d_kv, part.get("b")), False)],
       "Pattern": []}[part["name"]]
 
 
-def holds_bias(attention_of: Sequence[Attention]) -> list[bool]:
+def holds_bias(stack: Sequence[Attention]) -> list[bool]:
   """Returns which layers of a stack hold a table of relative position biases."""
-  kinds = [found.description.get("relative_bias") for found in attention_of]
+  kinds = [layer.description.get("relative_bias") for layer in stack]
   return [kind == "bias" or kind == SHARED and SHARED not in kinds[:i]
           for i, kind in enumerate(kinds)]
 
 
-def of_config(settings: dict[str, Any], counts: dict[str, int]) -> dict[
+def read_config(settings: dict[str, Any], counts: dict[str, int]) -> dict[
     tuple[str, int], Attention]:
   """Returns the self-attention of each block of an imported model.
 
@@ -266,6 +251,8 @@ def of_config(settings: dict[str, Any], counts: dict[str, int]) -> dict[
     ValueError: a description is not one that can be imported.
   """
   blocks = {}
+  scope = ("SyntheticAttention" if settings["model_type"] == SYNTHESIZER else
+           "SelfAttention")
   for stack, count in counts.items():
     key = f"{stack}_attention"
     described = settings.get(key, T5)
@@ -275,13 +262,12 @@ def of_config(settings: dict[str, Any], counts: dict[str, int]) -> dict[
       raise checks.Error(
           f"config.json has {key} for {len(described)} blocks, but the stack has "
           f"{count}; bring the file back.")
-    is_ours = settings["model_type"] == SYNTHESIZER
-    for block, one in enumerate(described):
-      blocks[stack, block] = _of_description(key, one, settings, is_ours)
+    for block, layer in enumerate(described):
+      blocks[stack, block] = _read_description(key, layer, settings, scope)
   return blocks
 
 
-def _of_description(key, described, settings, is_ours):
+def _read_description(key, described, settings, scope):
   if isinstance(described, str):
     described = {"synthesizers": [{"name": name} for name in described.split("+")],
                  "relative_bias": SHARED}
@@ -294,7 +280,7 @@ def _of_description(key, described, settings, is_ours):
                          "that exported it.")
     part.update({**default, **part})
   return Attention(
-      "SyntheticAttention" if is_ours else "SelfAttention", described,
+      scope, described,
       described.pop("num_heads", settings["num_heads"]),
       described.pop("d_kv", settings["d_kv"]),
       settings.get("relative_attention_num_buckets", 32),

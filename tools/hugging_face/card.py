@@ -1,13 +1,12 @@
 """The model card of an exported model: `README.md`, as Hugging Face shows it."""
 
 from synthesizer_mtf.tools.hugging_face import architecture
+from synthesizer_mtf.tools.hugging_face import config
 
 FILE = "README.md"
 
-_T5 = """from transformers import AutoTokenizer, {cls}
-
-tokenizer = AutoTokenizer.from_pretrained(FOLDER)
-model = {cls}.from_pretrained(FOLDER{trust})"""
+_KINDS = {"encoder-decoder": "An encoder and decoder", "encoder": "An encoder",
+          "classifier": "An encoder with a classifier"}
 
 
 def text(arch: architecture.Architecture, blocks: architecture.Blocks, is_t5: bool,
@@ -15,22 +14,19 @@ def text(arch: architecture.Architecture, blocks: architecture.Blocks, is_t5: bo
   """Returns the text of the model card.
 
   Args:
-    arch: an `Architecture`.
+    arch: the model without its self-attention.
     blocks: the self-attention of each block.
     is_t5: whether Transformers' own T5 computes the model.
     step: the step of the checkpoint.
   """
-  cls = ("AutoModelForSequenceClassification" if arch.classifier else
-         "AutoModelForSeq2SeqLM" if arch.decoder_layers else "AutoModel")
-  code = _T5.format(cls=cls, trust="" if is_t5 else ", trust_remote_code=True")
-  kind = ("An encoder with a classifier" if arch.classifier else
-          "An encoder and decoder" if arch.decoder_layers else "An encoder")
+  kind = _KINDS[arch.kind]
+  auto, trust = config.AUTO[arch.kind], "" if is_t5 else ", trust_remote_code=True"
   sizes = (f"{arch.encoder_layers} + {arch.decoder_layers} blocks, d_model "
            f"{arch.d_model}, d_ff {arch.d_ff}, {arch.heads} heads of {arch.d_kv}, "
            f"{arch.vocab_size} ids")
-  rows = "\n".join(f"| {stack} | {block} | {found.notation} | "
-                   f"{found.description.get('relative_bias') or 'none'} |"
-                   for (stack, block), found in blocks.items())
+  rows = "\n".join(f"| {stack} | {block} | {layer.notation} | "
+                   f"{layer.description.get('relative_bias') or 'none'} |"
+                   for (stack, block), layer in blocks.items())
   return f"""---
 library_name: transformers
 tags:
@@ -49,7 +45,10 @@ Transformer Models*, arXiv:2005.00743):
 {rows}
 
 ```python
-{code}
+from transformers import AutoTokenizer, {auto}
+
+tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+model = {auto}.from_pretrained(FOLDER{trust})
 ```
 
 Training data and results: nobody has written them here yet.

@@ -12,20 +12,21 @@ from synthesizer_mtf.tools.hugging_face import attention
 FILE = "config.json"
 GENERATION = "generation_config.json"
 
-# The known architectures, by `model_type` and whether they have a decoder.
-_CLASSES = {
-    "t5": {True: "T5ForConditionalGeneration", False: "T5EncoderModel"},
-    "mt5": {True: "MT5ForConditionalGeneration", False: "MT5EncoderModel"},
-    attention.SYNTHESIZER: {
-        True: "SynthesizerForConditionalGeneration", False: "SynthesizerEncoderModel"}}
 _CLASSIFIER = "SynthesizerForSequenceClassification"
 
-# The classes of modeling_synthesizer.py, and what loads each in Transformers.
-SYNTHESIZER_CLASSES = {
-    "encoder-decoder": ("SynthesizerForConditionalGeneration", "AutoModelForSeq2SeqLM"),
-    "encoder": ("SynthesizerEncoderModel", "AutoModel"),
-    "classifier": ("SynthesizerForSequenceClassification",
-                   "AutoModelForSequenceClassification")}
+# The known architectures, by `model_type` and `Architecture.kind`.
+_CLASSES = {
+    "t5": {"encoder-decoder": "T5ForConditionalGeneration",
+           "encoder": "T5EncoderModel"},
+    "mt5": {"encoder-decoder": "MT5ForConditionalGeneration",
+            "encoder": "MT5EncoderModel"},
+    attention.SYNTHESIZER: {
+        "encoder-decoder": "SynthesizerForConditionalGeneration",
+        "encoder": "SynthesizerEncoderModel", "classifier": _CLASSIFIER}}
+
+# What loads each kind in Transformers.
+AUTO = {"encoder-decoder": "AutoModelForSeq2SeqLM", "encoder": "AutoModel",
+        "classifier": "AutoModelForSequenceClassification"}
 
 # An old name of T5ForConditionalGeneration.
 _SAME = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}
@@ -92,27 +93,27 @@ def read(folder: str, ignored: Iterable[str]) -> dict[str, Any]:
       unknown key.
   """
   path = os.path.join(folder, FILE)
-  found = read_json(path)
-  if not isinstance(found, dict):
+  settings = read_json(path)
+  if not isinstance(settings, dict):
     raise checks.Error(f"{path!r} holds no table of keys; bring the file back.")
-  kind = found.get("model_type")
-  if kind not in _CLASSES:
+  model_type = settings.get("model_type")
+  if model_type not in _CLASSES:
     raise checks.Error(
-        f"{path!r} has model_type {kind!r}, but only {_listed(_CLASSES)} can be "
+        f"{path!r} has model_type {model_type!r}, but only {_listed(_CLASSES)} can be "
         "imported (ByT5 is t5, Flan-T5 is t5); name another folder.")
-  known = [*(name for pair in _CLASSES.values() for name in pair.values()), _CLASSIFIER]
-  for name in found.get("architectures") or []:
+  known = [name for classes in _CLASSES.values() for name in classes.values()]
+  for name in settings.get("architectures") or []:
     if _SAME.get(name, name) not in known:
       raise checks.Error(
           f"{path!r} is of the architecture {name!r}, but only {_listed(known)} "
           "can be imported; name another folder.")
-  unknown = sorted(set(found) - _READ - _WITHOUT_EFFECT - set(ignored))
+  unknown = sorted(set(settings) - _READ - _WITHOUT_EFFECT - set(ignored))
   if unknown:
     raise checks.Error(
-        f"{path!r} has the key {unknown[0]!r} ({found[unknown[0]]!r}), which is "
+        f"{path!r} has the key {unknown[0]!r} ({settings[unknown[0]]!r}), which is "
         "not known here; if it does not change what the model computes, give "
         f"--ignore={unknown[0]}.")
-  return {**_DEFAULTS[kind], **found}
+  return {**_DEFAULTS[model_type], **settings}
 
 
 def read_json(path: str) -> Any:
@@ -151,7 +152,7 @@ def to_architecture(folder: str, config: dict[str, Any]) -> architecture.Archite
 
   Args:
     folder: the path of the folder, for messages.
-    config: the dict that `read` returns.
+    config: what `read` returns.
 
   Raises:
     ValueError: Mesh TensorFlow cannot compute such a model.
@@ -232,34 +233,29 @@ def generation() -> str:
                      "pad_token_id": 0}, indent=2) + "\n"
 
 
-def text(arch: architecture.Architecture, dtype: str, byte_tokens: bool) -> str:
-  """Returns the text of a `config.json` of T5.
+def text(arch: architecture.Architecture, blocks: architecture.Blocks, is_t5: bool,
+         dtype: str, byte_tokens: bool) -> str:
+  """Returns the text of a `config.json`.
 
   Args:
-    arch: an `Architecture`.
-    dtype: the dtype of the weights, "float32" or "bfloat16".
-    byte_tokens: whether the vocabulary consists of bytes.
-  """
-  return _json({**_t5(arch, dtype, byte_tokens), "model_type": "t5",
-                "architectures": [_CLASSES["t5"][bool(arch.decoder_layers)]]})
-
-
-def synthesizer_text(arch: architecture.Architecture, blocks: architecture.Blocks,
-                     dtype: str, byte_tokens: bool) -> str:
-  """Returns the text of a `config.json` of a model with modeling_synthesizer.py.
-
-  Args:
-    arch: an `Architecture`.
+    arch: the model without its self-attention.
     blocks: the self-attention of each block.
+    is_t5: whether Transformers' own T5 computes the model, not modeling_synthesizer.py.
     dtype: the dtype of the weights, "float32" or "bfloat16".
     byte_tokens: whether the vocabulary consists of bytes.
   """
-  cls, auto = SYNTHESIZER_CLASSES[_kind(arch)]
+  model_type = "t5" if is_t5 else attention.SYNTHESIZER
+  cls = _CLASSES[model_type][arch.kind]
+  settings = {**_t5(arch, dtype, byte_tokens), "model_type": model_type,
+              "architectures": [cls], **({} if is_t5 else _own(arch, blocks, cls))}
+  return json.dumps(dict(sorted(settings.items())), indent=2) + "\n"
+
+
+def _own(arch, blocks, cls):
+  """Returns the keys that only modeling_synthesizer.py reads."""
   settings = {
-      **_t5(arch, dtype, byte_tokens), "model_type": attention.SYNTHESIZER,
-      "architectures": [cls],
       "auto_map": {"AutoConfig": "configuration_synthesizer.SynthesizerConfig",
-                   auto: f"modeling_synthesizer.{cls}"},
+                   AUTO[arch.kind]: f"modeling_synthesizer.{cls}"},
       "scale_decoder_outputs": arch.tied}
   for stack, count in arch.stacks.items():
     described = [_described(arch, blocks[stack, block]) for block in range(count)]
@@ -273,25 +269,15 @@ def synthesizer_text(arch: architecture.Architecture, blocks: architecture.Block
         "classifier_rows": arch.classifier.rows,
         "classifier_pooling": arch.classifier.pooling,
         "classifier_hidden_sizes": list(arch.classifier.hidden_sizes)})
-  return _json(settings)
+  return settings
 
 
-def _kind(arch):
-  if arch.classifier:
-    return "classifier"
-  return "encoder-decoder" if arch.decoder_layers else "encoder"
-
-
-def _described(arch, found):
+def _described(arch, layer):
   """A description of self-attention, with sizes where they differ from T5's."""
-  sizes = {"num_heads": (found.heads, arch.heads), "d_kv": (found.d_kv, arch.d_kv),
-           "dropout_rate": (found.dropout_rate, arch.dropout_rate)}
-  return {**found.description,
-          **{key: own for key, (own, of_t5) in sizes.items() if own != of_t5}}
-
-
-def _json(settings):
-  return json.dumps(dict(sorted(settings.items())), indent=2) + "\n"
+  sizes = {"num_heads": (layer.heads, arch.heads), "d_kv": (layer.d_kv, arch.d_kv),
+           "dropout_rate": (layer.dropout_rate, arch.dropout_rate)}
+  return {**layer.description,
+          **{key: own for key, (own, stock) in sizes.items() if own != stock}}
 
 
 def _t5(arch, dtype, byte_tokens):

@@ -53,8 +53,8 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
 
   arch, blocks = trained.read(path, step, is_left_out)
   is_t5 = arch.classifier is None and all(
-      found.is_t5 and (found.heads, found.d_kv) == (arch.heads, arch.d_kv)
-      for found in blocks.values())
+      layer.is_t5 and (layer.heads, layer.d_kv) == (arch.heads, arch.d_kv)
+      for layer in blocks.values())
   tokens = tokenizers.trained()
   tokens.check(path, arch.vocab_size)
   reader = tf.train.load_checkpoint(path)
@@ -75,10 +75,8 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
         {name: weight.their_shape for name, weight in sorted(by_name.items())},
         DTYPES[dtype], read)
     tokens.export(new)
-    byte_tokens = tokens.path is None
     (new / config.FILE).write_text(
-        config.text(arch, dtype, byte_tokens) if is_t5 else
-        config.synthesizer_text(arch, blocks, dtype, byte_tokens))
+        config.text(arch, blocks, is_t5, dtype, tokens.path is None))
     if arch.decoder_layers:
       (new / config.GENERATION).write_text(config.generation())
     if not is_t5:
@@ -89,7 +87,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
 
 
 def _notes(blocks):
-  if any(found.final is not None and not found.is_t5 for found in blocks.values()):
+  if any(layer.final is not None and not layer.is_t5 for layer in blocks.values()):
     return ["`Mixture.final_weights` have become learned weights, alpha, which start "
             "there."]
   return []
@@ -127,8 +125,8 @@ def _sources(path, table, shapes):
 
 def _check_rest(path, shapes, sources, blocks, is_left_out):
   """Raises a ValueError if the export would drop a variable that has an effect."""
-  scopes = [f"{stack}/block_{block:03d}/layer_000/{found.scope}/"
-            for (stack, block), found in blocks.items() if found.drops]
+  scopes = [f"{stack}/block_{block:03d}/layer_000/{layer.scope}/"
+            for (stack, block), layer in blocks.items() if layer.drops]
   used = set(sources.values())
   endings = optimizer_slots.learned(
       shapes, {name: shapes[name] for name in used},

@@ -17,9 +17,9 @@ def stock(arch: architecture.Architecture, dtype: str,
   """Returns the bindings of T5 and Mesh TensorFlow that make the model.
 
   Args:
-    arch: an `Architecture`.
+    arch: the model without its self-attention.
     dtype: the dtype of the checkpoint, "float32" or "bfloat16".
-    tokens: a `Tokenizer`.
+    tokens: the vocabulary.
   """
   activation = list(architecture.ACTIVATIONS[arch.feed_forward])
   lines = [
@@ -61,16 +61,16 @@ def operative(arch: architecture.Architecture, blocks: architecture.Blocks, dtyp
   """Returns all bindings: those of `stock`, of our layers and of the vocabulary.
 
   Args:
-    arch: an `Architecture`.
+    arch: the model without its self-attention.
     blocks: the self-attention of each block.
     dtype: the dtype of the checkpoint, "float32" or "bfloat16".
-    tokens: a `Tokenizer`.
-    folder: the folder where the model will be, an absolute path.
+    tokens: the vocabulary.
+    folder: the absolute path of the folder where the model will be.
   """
   lines = ["import synthesizer_mtf", "",
            *relative_position_bias("SyntheticAttention", arch),
            *tokens.bindings(folder)]
-  if any(found.scope == "SyntheticAttention" for found in blocks.values()):
+  if any(layer.scope == "SyntheticAttention" for layer in blocks.values()):
     for stack, count in arch.stacks.items():
       lines += _attention(arch, stack, [blocks[stack, block] for block in range(count)])
   if not arch.decoder_layers:
@@ -81,27 +81,27 @@ def operative(arch: architecture.Architecture, blocks: architecture.Blocks, dtyp
   return stock(arch, dtype, tokens) + "\n" + "\n".join(lines) + "\n"
 
 
-def _attention(arch, stack, found):
+def _attention(arch, stack, layers):
   """Returns the bindings that choose the self-attention of a stack."""
-  own = [_parameters(one) for one in found]
+  own = [_parameters(layer) for layer in layers]
   together: dict[str, set] = {}
   for bindings in own:
     for name, value in bindings:
       together.setdefault(name, set()).add(repr(value))
   if all(len(values) == 1 for values in together.values()):
-    notations = [one.notation for one in found]
-    same = all(notation == notations[0] for notation in notations)
+    notations = [layer.notation for layer in layers]
+    same = len(set(notations)) == 1
     default = {name: repr(value) for name, value in _defaults(arch)}
     return [f"{stack}/synthesizer_stack.attention = "
             f"{(notations[0] if same else notations)!r}",
             *(f"{stack}/{name} = {value}" for name, (value,) in together.items()
               if default.get(name) != value)]
   # Blocks differ in parameters of the same name, so each has a scope of its own.
-  scopes = [f"{stack}/block_{block:03d}" for block in range(len(found))]
+  scopes = [f"{stack}/block_{block:03d}" for block in range(len(layers))]
   lines = [f"{stack}/synthesizer_stack.attention = "
            f"[{', '.join(f'@{scope}/SyntheticAttention' for scope in scopes)}]"]
-  for scope, one, bindings in zip(scopes, found, own):
-    parts = one.description["synthesizers"]
+  for scope, layer, bindings in zip(scopes, layers, own):
+    parts = layer.description["synthesizers"]
     made = [f"@{scope}/part_{i}/{_class(part)}()" for i, part in enumerate(parts)]
     lines.append(f"{scope}/SyntheticAttention.synthesizers = [{', '.join(made)}]")
     lines += [f"{scope}/{name} = {value!r}" for name, value in bindings
@@ -112,15 +112,15 @@ def _attention(arch, stack, found):
   return lines
 
 
-def _parameters(found):
+def _parameters(layer):
   """Returns (name, value) of all parameters of a layer and its parts."""
-  described = found.description
+  described = layer.description
   return [
       ("SyntheticAttention.relative_attention_type", described.get("relative_bias")),
       ("SyntheticAttention.softmax", described.get("softmax", True)),
-      ("SyntheticAttention.num_heads", found.heads),
-      ("SyntheticAttention.key_value_size", found.d_kv),
-      ("SyntheticAttention.dropout_rate", found.dropout_rate),
+      ("SyntheticAttention.num_heads", layer.heads),
+      ("SyntheticAttention.key_value_size", layer.d_kv),
+      ("SyntheticAttention.dropout_rate", layer.dropout_rate),
       ("Mixture.weights", described.get("weights", "per_head")),
       *((f"{_class(part)}.{name}", value) for part in described["synthesizers"]
         for name, value in {**attention.DEFAULTS[part["name"]], **part}.items()

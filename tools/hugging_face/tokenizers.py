@@ -109,25 +109,24 @@ def trained() -> Tokenizer:
     ValueError: Hugging Face's tokenizers of T5 cannot have this vocabulary.
   """
   task = gin_files.bound("get_vocabulary.mixture_or_task_name", None)
-  found = (mesh_transformer.get_vocabulary(task) if task
-           else vocabulary.TaskVocabulary())
-  targets = utils.targets_vocabulary(found)
-  found = utils.inputs_vocabulary(found)
-  if targets != found and not isinstance(targets, labels.LabelVocabulary):
+  chosen = (mesh_transformer.get_vocabulary(task) if task
+            else vocabulary.TaskVocabulary())
+  targets, inputs = utils.targets_vocabulary(chosen), utils.inputs_vocabulary(chosen)
+  if targets != inputs and not isinstance(targets, labels.LabelVocabulary):
     raise checks.Error(
         f"the task {task!r} has one vocabulary for inputs and another for targets, "
         "but Hugging Face's T5 has one; such a model cannot be exported.")
-  if isinstance(found, vocabulary.TaskVocabulary):
-    found = vocabulary.chosen()
-  if isinstance(found, seqio.ByteVocabulary):
-    return Tokenizer(None, found.vocab_size)
-  if not isinstance(found, seqio.SentencePieceVocabulary):
+  if isinstance(inputs, vocabulary.TaskVocabulary):
+    inputs = vocabulary.chosen()
+  if isinstance(inputs, seqio.ByteVocabulary):
+    return Tokenizer(None, inputs.vocab_size)
+  if not isinstance(inputs, seqio.SentencePieceVocabulary):
     raise checks.Error(
-        f"the task {task!r} has the vocabulary {found}, but only SentencePiece's "
+        f"the task {task!r} has the vocabulary {inputs}, but only SentencePiece's "
         "and bytes can be exported; name one with --gin_param=\"get_vocabulary."
         f"mixture_or_task_name = None\" and `{vocabulary.PARAMETER}`.")
-  path = found.sentencepiece_model_file
-  pieces = vocabulary.load("the vocabulary", path, found.extra_ids)
+  path = inputs.sentencepiece_model_file
+  pieces = vocabulary.load("the vocabulary", path, inputs.extra_ids)
   return Tokenizer(path, pieces.vocab_size, pieces)
 
 

@@ -69,19 +69,20 @@ def read(path: str, step: int, is_left_out: Callable[[str], bool]) -> tuple[
   blocks = {(name, block): layers for name, part in stacks.items()
             for block, layers in enumerate(_blocks(name, part))}
   _check_blocks(blocks)
-  found = {(name, block): attention.read(
+  self_attention = {(name, block): attention.read(
       layers[0], step, f"block {block} of the {name}")
-           for (name, block), layers in blocks.items()}
+                    for (name, block), layers in blocks.items()}
   counts = collections.Counter(name for name, _ in blocks)
   return architecture.Architecture(
-      **_sizes(blocks, found, width), vocab_size=rows, encoder_layers=counts["encoder"],
+      **_sizes(blocks, self_attention, width), vocab_size=rows,
+      encoder_layers=counts["encoder"],
       decoder_layers=counts["decoder"],
       tied="decoder" not in stacks or
       model.decoder.shared_embedding_and_softmax_weights,
-      classifier=_classifier(path, model, is_left_out)), found
+      classifier=_classifier(path, model, is_left_out)), self_attention
 
 
-def _sizes(blocks, found, width):
+def _sizes(blocks, self_attention, width):
   """Returns the sizes that all layers share.
 
   Cross-attention decides the heads. Self-attention may have others.
@@ -92,13 +93,14 @@ def _sizes(blocks, found, width):
   for (name, block), layers in blocks.items():
     place = f"block {block} of the {name}"
     for layer in layers[1:]:
-      _agree(place, sizes, _of_layer(layer))
-    own = found[name, block]
-    if own.description.get("relative_bias"):
+      _agree(place, sizes, _layer_sizes(layer))
+    own = self_attention[name, block]
+    bias = own.description.get("relative_bias")
+    if bias:
       _agree(place, sizes, {"buckets": own.buckets})
-    if own.description.get("relative_bias") == attention.SHARED:
+    if bias == attention.SHARED:
       _agree(place, shared, {f"heads of a shared bias in the {name}": own.heads})
-  first = next(iter(found.values()))
+  first = next(iter(self_attention.values()))
   return {"heads": first.heads, "d_kv": first.d_kv, **sizes}
 
 
@@ -111,14 +113,14 @@ def _classifier(path, model, is_left_out):
   if kernel is None or is_left_out("classifier/kernel"):
     return None
   task = gin_files.bound("get_vocabulary.mixture_or_task_name", None)
-  found = task and utils.targets_vocabulary(mesh_transformer.get_vocabulary(task))
-  if not isinstance(found, labels.LabelVocabulary):
+  classes = task and utils.targets_vocabulary(mesh_transformer.get_vocabulary(task))
+  if not isinstance(classes, labels.LabelVocabulary):
     raise checks.Error(
         f"{path!r} is a classifier, but gin names no task whose targets are classes; "
         "name it with --gin_param=\"get_vocabulary.mixture_or_task_name = 'TASK'\", or "
         "leave the classifier out with --leave_out=^classifier.")
   return architecture.Classifier(
-      found.labels, kernel[1], model.pooling, tuple(model.hidden_sizes))
+      classes.labels, kernel[1], model.pooling, tuple(model.hidden_sizes))
 
 
 def _embedding(path):
@@ -177,10 +179,10 @@ def _class(layer):
   return name if kind is stock else f"{kind.__module__}.{name}"
 
 
-def _of_layer(layer):
+def _layer_sizes(layer):
   """Returns the sizes of any layer but self-attention."""
   if isinstance(layer, transformer_layers.DenseReluDense):
-    return _of_feed_forward(layer)
+    return _feed_forward_sizes(layer)
   if not cross_attention.is_plain(layer):
     raise checks.Error("EncDecAttention has options that T5 does not have; such a "
                        "model cannot be exported.")
@@ -189,7 +191,7 @@ def _of_layer(layer):
   return {"heads": layer.num_heads, "d_kv": layer.key_value_size}
 
 
-def _of_feed_forward(layer):
+def _feed_forward_sizes(layer):
   activation = layer.activation
   if not isinstance(activation, Sequence) or isinstance(activation, str):
     activation = [activation]
@@ -200,9 +202,9 @@ def _of_feed_forward(layer):
           "dropout_rate": layer.dropout_rate}
 
 
-def _agree(place, sizes, found):
-  """Adds the sizes found to `sizes`; raises a ValueError where the two differ."""
-  for key, value in found.items():
+def _agree(place, sizes, more):
+  """Adds the sizes `more` to `sizes`; raises a ValueError where the two differ."""
+  for key, value in more.items():
     if sizes.setdefault(key, value) != value:
       raise checks.Error(
           f"{place} has {key} {value!r}, another {sizes[key]!r}, but Hugging "

@@ -33,8 +33,7 @@ class Tensor(NamedTuple):
   Attributes:
     file: the path of the file.
     dtype: a key of `DTYPES`, or another dtype of the file's format.
-    shape: a tuple of integers.
-    read: a function that returns the tensor as a NumPy array.
+    read: returns the tensor.
   """
   file: str
   dtype: str
@@ -96,23 +95,23 @@ def write(path: pathlib.Path, shapes: dict[str, tuple[int, ...]], dtype: str,
 def _sharded(path, scan):
   """Returns the tensors of all shards, as the index names them."""
   index = config.read_json(path)
-  file_of = index.get("weight_map") if isinstance(index, dict) else None
-  if not isinstance(file_of, dict) or not file_of:
+  places = index.get("weight_map") if isinstance(index, dict) else None
+  if not isinstance(places, dict) or not places:
     raise checks.Error(f"{path!r} has no weight_map; bring the file back.")
-  found = {}
-  for shard in sorted(set(file_of.values())):
+  tensors = {}
+  for shard in sorted(set(places.values())):
     file = os.path.join(os.path.dirname(path), os.path.basename(shard))
     if not os.path.exists(file):
       raise checks.Error(f"{path!r} names the shard {shard!r}, which is not there; "
                          "bring it back.")
-    found.update(scan(file))
-  wrong = [name for name in {**file_of, **found}
-           if name not in found or name not in file_of or
-           os.path.basename(found[name].file) != os.path.basename(file_of[name])]
+    tensors.update(scan(file))
+  wrong = [name for name in {**places, **tensors}
+           if name not in tensors or name not in places or
+           os.path.basename(tensors[name].file) != os.path.basename(places[name])]
   if wrong:
     raise checks.Error(f"{path!r} and its shards do not agree where {wrong[0]!r} "
                        "is; bring the files back.")
-  return found
+  return tensors
 
 
 def _safetensors(path):
