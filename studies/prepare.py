@@ -14,7 +14,6 @@ all texts, and `data.gin`. This file names the others for `reproduce --study=NAM
 --gin_file=OUTPUT/data.gin`.
 """
 
-import argparse
 from collections.abc import Callable
 from collections.abc import Iterator
 import json
@@ -25,7 +24,6 @@ from synthesizer_mtf.tasks import english
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import vocabularies
-from synthesizer_mtf.trainer.watching import messages
 
 _TEXTS = {"WIKITEXT_TRAIN": "wikitext2-train", "BROWN_TRAIN": "brown-train",
           "WIKITEXT_VALIDATION": "wikitext2-validation",
@@ -113,15 +111,12 @@ def _write(path, lines):
 
 def main(argv: list[str] | None = None) -> None:
   """Reads the flags and writes the files."""
-  parser = argparse.ArgumentParser(
-      prog="prepare_studies", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("prepare_studies", __doc__)
   parser.add_argument("sources", type=pathlib.Path, metavar="SOURCES")
   parser.add_argument("output", type=pathlib.Path, metavar="OUTPUT")
   parser.add_argument("--vocab_size", type=arguments.positive, default=4000,
                       help="pieces (default: %(default)s)")
-  args = parser.parse_args(argv)
-  with messages.ending("prepare_studies"):
+  with arguments.command(parser, argv) as args:
     print(f"Wrote {prepare(args.sources, args.output, args.vocab_size)}")
 
 

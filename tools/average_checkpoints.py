@@ -24,7 +24,6 @@ from synthesizer_mtf.tools.base import checkpoint_writer
 from synthesizer_mtf.trainer.checkpoints import branches
 from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
-from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 
@@ -88,9 +87,9 @@ def _check_alike(paths):
   *others, newest = (tf.train.load_checkpoint(path) for path in paths)
   shapes = newest.get_variable_to_shape_map()
   for path, other in zip(paths, others):
-    found = other.get_variable_to_shape_map()
-    differing = sorted(name for name in {**shapes, **found}
-                       if shapes.get(name) != found.get(name))
+    others_shapes = other.get_variable_to_shape_map()
+    differing = sorted(name for name in {**shapes, **others_shapes}
+                       if shapes.get(name) != others_shapes.get(name))
     if differing:
       raise checks.Error(
           f"{path} and {paths[-1]} are of different models: {len(differing)} variables "
@@ -121,10 +120,9 @@ def _parser():
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Reads the flags and writes the checkpoint."""
-  args = _parser().parse_args(argv)
-  with messages.ending("average_checkpoints"):
+  with arguments.command(_parser(), argv) as args:
     path = average(args.model_dir, args.last, args.output)
-  print(f"The mean of {args.last} checkpoints is {path}")
+    print(f"The mean of {args.last} checkpoints is {path}")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import results
 from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.watching import measures
-from synthesizer_mtf.trainer.watching import messages
-import tensorflow.compat.v1 as tf
 
 Course = dict[int, float]  # From steps to values.
 
@@ -32,12 +30,12 @@ def evaluations(model_dir: str) -> dict[str, Course]:
     a dict from "FOLDER: TAG" to {step: value}; of two evaluations of a step the later
     one counts.
   """
-  found: dict[str, Course] = {}
+  courses: dict[str, Course] = {}
   for folder in sorted(glob.glob(os.path.join(glob.escape(model_dir), "*", ""))):
     name = os.path.basename(os.path.dirname(folder))
     for tag, step, value in results.scalars(folder):
-      found.setdefault(f"{name}: {tag}", {})[step] = value
-  return found
+      courses.setdefault(f"{name}: {tag}", {})[step] = value
+  return courses
 
 
 def best(course: Course, smaller_is_better: bool = False) -> int:
@@ -49,27 +47,28 @@ def best(course: Course, smaller_is_better: bool = False) -> int:
 
 def _chosen(model_dir, metric):
   """The name and values of the only metric with this ending."""
-  found = evaluations(model_dir)
-  if not found:
+  courses = evaluations(model_dir)
+  if not courses:
     raise checks.Error(
         f"{model_dir!r} has no evaluations; evaluate with eval.gin or "
         "perplexity_eval.gin and `eval_checkpoint_step = 'all'`.")
   if metric is None:
-    raise checks.Error(f"--metric is missing; write one of {', '.join(_ends(found))}.")
-  fitting = [name for name in found
+    raise checks.Error(
+        f"--metric is missing; write one of {', '.join(_ends(courses))}.")
+  fitting = [name for name in courses
              if name == metric or name.endswith((f"/{metric}", f": {metric}"))]
   if not fitting:
     raise checks.Error(f"--metric is {metric!r}, which {model_dir!r} does not have; "
-                       f"write one of {', '.join(_ends(found))}.")
+                       f"write one of {', '.join(_ends(courses))}.")
   if len(fitting) > 1:
     raise checks.Error(f"--metric is {metric!r}, which several evaluations have; "
                        f"write one of {', '.join(map(repr, sorted(fitting)))}.")
-  return fitting[0], found[fitting[0]]
+  return fitting[0], courses[fitting[0]]
 
 
-def _ends(found):
+def _ends(courses):
   return sorted({repr(name.rpartition(": ")[2].removeprefix("eval/"))
-                 for name in found})
+                 for name in courses})
 
 
 def _where(model_dir, step):
@@ -93,17 +92,15 @@ def _parser():
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Reads the flags and prints the values and the best step."""
-  args = _parser().parse_args(argv)
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("best_checkpoint"):
+  with arguments.command(_parser(), argv) as args:
     name, course = _chosen(args.model_dir, args.metric)
-  for step in sorted(course):
-    print(f"{step:>9}  {course[step]:.6g}")
-  is_low = args.smaller_is_better or (
-      not args.greater_is_better and measures.is_low(name.rpartition(": ")[2]))
-  step = best(course, is_low)
-  print(f"The best by {name} is step {step}, {course[step]:.6g}, the "
-        f"{'least' if is_low else 'greatest'}: {_where(args.model_dir, step)}")
+    for step in sorted(course):
+      print(f"{step:>9}  {course[step]:.6g}")
+    is_low = args.smaller_is_better or (
+        not args.greater_is_better and measures.is_low(name.rpartition(": ")[2]))
+    step = best(course, is_low)
+    print(f"The best by {name} is step {step}, {course[step]:.6g}, the "
+          f"{'least' if is_low else 'greatest'}: {_where(args.model_dir, step)}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ import sys
 
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import attention_words
 from synthesizer_mtf.tools.base import machine
@@ -38,9 +37,7 @@ from synthesizer_mtf.tools.experiments import shares
 from synthesizer_mtf.tools.experiments import study_types
 from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.data import data_checks
-from synthesizer_mtf.trainer.watching import messages
 import t5.data
-import tensorflow.compat.v1 as tf
 
 _SPLIT = "validation"
 _LOOKS = 8  # The checkpoints that a training keeps.
@@ -52,17 +49,11 @@ _PERPLEXITY = study_types.Evaluation(
 
 def main(argv: list[str] | None = None) -> int:
   """Runs the comparison, or what is left of it; returns the status."""
-  args = parser().parse_args(argv)
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("compare_models"):
-    try:
-      return _compare(args)
-    except KeyboardInterrupt:
-      return messages.stopped()
+  with arguments.command(parser(), argv, stopped=arguments.CONTINUES) as args:
+    return _compare(args)
 
 
 def _compare(args):
-  gin_names.import_modules(args.module_import)
   arguments.check_folders(args.json)
   model_folder.check_name(args.output_dir, "--output_dir")
   machine_shares = shares.shares(args.jobs)

@@ -29,7 +29,6 @@ from synthesizer_mtf.tools.base import trained_model
 from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 from synthesizer_mtf.trainer.checkpoints import vocabulary_record
-from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 
@@ -191,12 +190,11 @@ class _Model:
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Reads the flags and writes the folder."""
-  args = _parser().parse_args(argv)
-  with messages.ending("from_mesh_tensorflow"):
+  with arguments.command(_parser(), argv) as args:
     notations = run(args.model_dir, args.output, args.step)
-  shown = ", ".join(f"{stack} {'/'.join(dict.fromkeys(filter(None, layers)))}"
-                    for stack, layers in notations.items())
-  print(f"{args.output} has the model ({shown}) and {_CONFIG}.")
+    shown = ", ".join(f"{stack} {'/'.join(dict.fromkeys(filter(None, layers)))}"
+                      for stack, layers in notations.items())
+    print(f"{args.output} has the model ({shown}) and {_CONFIG}.")
 
 
 def run(model_dir: str, output: str, step: int | None = None) -> dict[str, list[str]]:

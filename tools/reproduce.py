@@ -34,7 +34,6 @@ import json
 import sys
 from typing import Any
 
-from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import machine
 from synthesizer_mtf.tools.base import studies_folder
@@ -50,8 +49,6 @@ from synthesizer_mtf.tools.experiments import pipeline
 from synthesizer_mtf.tools.experiments import report as report_lib
 from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.experiments import shares
-from synthesizer_mtf.trainer.watching import messages
-import tensorflow.compat.v1 as tf
 import tqdm
 
 # What studies/ has: its studies, and its tables of other papers. A test there compares.
@@ -68,18 +65,13 @@ _SPEED = {4: ((128, 32), 8), 7: ((64, 1), 32)}
 
 def main(argv: list[str] | None = None) -> int:
   """Reads the flags and prints or runs the commands; returns the status."""
-  args = _parse(argv)
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("reproduce"):
-    try:
-      return _work(args)
-    except KeyboardInterrupt:
-      return messages.stopped()
+  parser = _parser()
+  with arguments.command(parser, argv, stopped=arguments.CONTINUES) as args:
+    return _work(_checked(parser, args))
 
 
 def _work(args):
   """Does what the flags ask for; returns the status."""
-  gin_names.import_modules(args.module_import)
   if args.compare:
     compare.compare(args.compare, args.json)
     return 0
@@ -88,10 +80,8 @@ def _work(args):
   return _paper(args) if args.scale == "paper" else _table(args)
 
 
-def _parse(argv):
-  """Reads the flags, and checks that they go together."""
-  parser = _parser()
-  args = parser.parse_args(argv)
+def _checked(parser, args):
+  """Returns the flags, once it is checked that they go together."""
   given = [f"--{name}" for name, value in vars(args).items()
            if value != parser.get_default(name)]
   others = [flag for flag in given if flag not in ("--compare", "--json")]

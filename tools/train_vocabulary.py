@@ -20,14 +20,12 @@ from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import text_source
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import vocabularies
-from synthesizer_mtf.trainer.watching import messages
 import tensorflow as tf
 
 
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, trains, and writes the model."""
-  args = _parser().parse_args(argv)
-  with messages.ending("train_vocabulary"):
+  with arguments.command(_parser(), argv) as args:
     _check(args)
     paths = text_source.find_files("--input", args.input)
     model = vocabularies.train(
@@ -35,10 +33,10 @@ def main(argv: list[str] | None = None) -> None:
         args.character_coverage, args.sample_lines, verbose=not args.quiet)
     with tf.io.gfile.GFile(args.output, "wb") as f:
       f.write(model)
-  size = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
-  print(f"Wrote {args.output}: {size:,} pieces. Name it in gin:\n"
-        "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
-        f"{os.path.abspath(args.output)!r}")
+    size = sentencepiece.SentencePieceProcessor(model_proto=model).vocab_size()
+    print(f"Wrote {args.output}: {size:,} pieces. Name it in gin:\n"
+          "synthesizer_mtf.tasks.vocabulary.sentencepiece_model = "
+          f"{os.path.abspath(args.output)!r}")
 
 
 def _check(args):

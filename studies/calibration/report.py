@@ -7,7 +7,6 @@
 `curve_en_de.jsonl`.
 """
 
-import argparse
 from collections.abc import Iterable
 from collections.abc import Sequence
 import json
@@ -18,9 +17,9 @@ import pandas as pd
 from studies.calibration import drawing
 from studies.calibration import heads
 from studies.calibration import held_out
+from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import over_seeds
 from synthesizer_mtf.tools.base import tabular
-from synthesizer_mtf.trainer.watching import messages
 
 _STARTS = {"V": "V itself", "calibrated": "calibrated R",
            "annealed": "random R, annealed from V", "scratch": "R, from scratch"}
@@ -105,14 +104,11 @@ def _lines(path):
 
 def main(argv: list[str] | None = None) -> None:
   """Prints the tables."""
-  parser = argparse.ArgumentParser(
-      prog="studies.calibration.report", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("studies.calibration.report", __doc__)
   parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER")
   parser.add_argument("--png", type=pathlib.Path, metavar="FILE",
                       help="draw what `calibrate --curve` draws")
-  args = parser.parse_args(argv)
-  with messages.ending("studies.calibration.report"):
+  with arguments.command(parser, argv) as args:
     print(pretraining(_lines(args.folder / "v.jsonl")) + "\n")
     lines = _lines(args.folder / "curve.jsonl")
     measures, points = measured(lines)

@@ -13,7 +13,6 @@ DATA is what `python -m studies.prepare` wrote. The command writes to OUTPUT:
 Each has <uint16>[rows, length] under `SPLIT_inputs` and `SPLIT_targets`; 0 is padding.
 """
 
-import argparse
 from collections.abc import Iterable
 import pathlib
 
@@ -22,8 +21,6 @@ import seqio
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
-from synthesizer_mtf.trainer.watching import messages
-import tensorflow.compat.v1 as tf
 import tqdm
 
 _SPANS = "synth_text_span_corruption"
@@ -102,16 +99,12 @@ def _parse(data, gin_file, lengths):
 
 def main(argv: list[str] | None = None) -> None:
   """Reads the flags and writes the files."""
-  parser = argparse.ArgumentParser(
-      prog="studies.calibration.rows", description=__doc__,
-      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = arguments.parser("studies.calibration.rows", __doc__)
   parser.add_argument("data", type=pathlib.Path, metavar="DATA")
   parser.add_argument("output", type=pathlib.Path, metavar="OUTPUT")
   parser.add_argument("--noises", type=arguments.positive, default=5,
                       help="draws of the spans (default: %(default)s)")
-  args = parser.parse_args(argv)
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("studies.calibration.rows"):
+  with arguments.command(parser, argv) as args:
     _write(args)
 
 

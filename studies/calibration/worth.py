@@ -45,8 +45,6 @@ from synthesizer_mtf.tools.calibrate import reading
 from synthesizer_mtf.tools.calibrate import targets
 from synthesizer_mtf.tools.calibrate import writing
 from synthesizer_mtf.tools.plot_attention import figures
-from synthesizer_mtf.trainer.watching import messages
-import tensorflow.compat.v1 as tf
 
 for _module in (dense, factorized_dense):
   fitting.FURTHER.update(dict.fromkeys(_module.NAMES, _module.fit))
@@ -248,10 +246,7 @@ def _two(text):
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Reads the flags and writes the folders."""
-  args = _parser().parse_args(argv)
-  tf.disable_v2_behavior()
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("studies.calibration.worth"):
+  with arguments.command(_parser(), argv, graphs=True) as args:
     run(args)
 
 

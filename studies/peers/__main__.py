@@ -10,6 +10,7 @@ command has.
 import functools
 
 from studies.peers import baselines
+from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.benchmark import __main__ as benchmark
 
 
@@ -19,9 +20,9 @@ def main(argv: list[str] | None = None) -> None:
   parser.add_argument("--baselines", "--peers", metavar="PYTHON", help=(
       "the interpreter of an environment with transformers 4 and some of torch, jax, "
       "flax, optax, ctranslate2; without it, only our rows are measured"))
-  args = parser.parse_args(argv)
-  benchmark.run(args, "studies.peers", *[functools.partial(
-      baselines.rows, args.baselines)] * bool(args.baselines))
+  with arguments.command(parser, argv, graphs=True) as args:
+    benchmark.run(args, *[functools.partial(
+        baselines.rows, args.baselines)] * bool(args.baselines))
 
 
 if __name__ == "__main__":

@@ -9,33 +9,27 @@ import sys
 from synthesizer_mtf.demo import data
 from synthesizer_mtf.demo import report
 from synthesizer_mtf.demo import stages
+from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import tabular
 from synthesizer_mtf.tools.experiments import claims
 from synthesizer_mtf.tools.experiments import process
-from synthesizer_mtf.trainer.watching import messages
-import tensorflow.compat.v1 as tf
 
 
 def main(argv: list[str] | None = None) -> int:
   """Runs the demo; returns the exit status."""
-  args = _parse(argv)
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("synthesizer_mtf.demo"):
+  with arguments.command(_parser(), argv, stopped=arguments.CONTINUES) as args:
+    plan = stages.Plan(args.output_dir, args.attention, stages.SCALES[args.scale])
+    claims.claim(plan.folder, dataclasses.asdict(plan.scale))
     try:
-      plan = stages.Plan(args.output_dir, args.attention,
-                         stages.SCALES[args.scale])
-      claims.claim(plan.folder, dataclasses.asdict(plan.scale))
       ran = _run(plan)
     except process.CommandError as error:  # The message holds many lines of a log.
       print(f"\nsynthesizer_mtf.demo: {error}", file=sys.stderr)
       return 1
-    except KeyboardInterrupt:
-      return messages.stopped()
     _show(plan, ran)
   return 0
 
 
-def _parse(argv):
+def _parser():
   parser = argparse.ArgumentParser(
       prog="python -m synthesizer_mtf.demo",
       description="Pre-trains, fine-tunes, evaluates and decodes Synthesizers "
@@ -50,7 +44,7 @@ def _parse(argv):
   parser.add_argument("--scale", choices=sorted(stages.SCALES), default="full",
                       help="'test' only checks that everything runs, in a few "
                       "steps (default: %(default)s)")
-  return parser.parse_args(argv)
+  return parser
 
 
 def _run(plan):

@@ -1,10 +1,42 @@
-"""Types and checks of the tools' arguments."""
+"""How a command starts and ends, and the types and checks of its arguments."""
 
 import argparse
+from collections.abc import Iterator
+from collections.abc import Sequence
+import contextlib
 import os
 
 from matplotlib.backend_bases import FigureCanvasBase
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_names
+from synthesizer_mtf.trainer.watching import messages
+import tensorflow.compat.v1 as tf
+
+# What a command says that continues where Ctrl-C ended it.
+CONTINUES = "\nStopped. The same command continues from the last checkpoint."
+
+
+@contextlib.contextmanager
+def command(parser: argparse.ArgumentParser, argv: Sequence[str] | None,
+            graphs: bool = False, stopped: str = "Stopped."
+            ) -> Iterator[argparse.Namespace]:
+  """Parses the flags of a command, and ends it with one sentence if it fails.
+
+  It imports the modules of --module_import, and lets TensorFlow log errors alone.
+
+  Args:
+    parser: the command's flags.
+    argv: the words after the command's name; None for those of this process.
+    graphs: whether the command builds graphs, so that TensorFlow 2 is turned off.
+    stopped: what it says after Ctrl-C.
+  """
+  args = parser.parse_args(argv)
+  tf.logging.set_verbosity(tf.logging.ERROR)
+  if graphs:
+    tf.disable_v2_behavior()
+  with messages.ending(parser.prog.removeprefix("python -m "), stopped):
+    gin_names.import_modules(getattr(args, "module_import", ()))
+    yield args
 
 
 def positive(text: str) -> int:

@@ -4,7 +4,6 @@ import argparse
 
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.command import precedence
@@ -33,7 +32,6 @@ def configure(model_dir: str, args: argparse.Namespace) -> tuple[str, int]:
     ValueError: there is no such checkpoint or no gin file, or the last checkpoint is
       damaged.
   """
-  gin_names.import_modules(args.module_import)
   path = find_checkpoint(model_dir, args.step)
   folder = precedence.Folder(model_dir)
   if not (args.gin_file or tf.io.gfile.exists(folder.record)):

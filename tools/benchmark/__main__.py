@@ -24,7 +24,6 @@ import itertools
 from typing import Any
 
 from synthesizer_mtf import checks
-from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import attention_words
 from synthesizer_mtf.tools.base import machine
@@ -34,8 +33,6 @@ from synthesizer_mtf.tools.benchmark import measuring
 from synthesizer_mtf.tools.benchmark import model
 from synthesizer_mtf.tools.benchmark import plot
 from synthesizer_mtf.tools.benchmark import report
-from synthesizer_mtf.trainer.watching import messages
-import tensorflow.compat.v1 as tf
 import tqdm
 
 _TRACED = 3  # The rounds that `--breakdown` traces.
@@ -117,31 +114,27 @@ class Progress(tqdm.tqdm):
 
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, measures, prints the table and writes the files."""
-  run(parser("benchmark", __doc__).parse_args(argv), "benchmark")
+  with arguments.command(parser("benchmark", __doc__), argv, graphs=True) as args:
+    run(args)
 
 
-def run(args: argparse.Namespace, name: str,
-        further: Callable[[Iterable[str]], list[attentions.Row]] = lambda of: []
+def run(args: argparse.Namespace,
+        further: Callable[[Iterable[str]], list[attentions.Row]] = lambda measures: []
         ) -> None:
   """Measures as the flags say, prints the table and writes the files.
 
   Args:
     args: the values of the flags.
-    name: the name of the command.
     further: a function from the wanted measures to rows of other programs.
   """
-  with messages.ending(name):
-    gin_names.import_modules(args.module_import)
-    rows = [attentions.find_row(name) for name in args.rows]
-    rounds = _rounds(args)
-    rows += further(rounds)
-    rows = attentions.in_precisions(rows, args.precision)
-    if args.reference not in [row.name for row in rows]:
-      attentions.find_row(args.reference)
-    arguments.check_folders(args.json, args.csv, args.png)
-    arguments.check_picture(args.png)
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  tf.disable_v2_behavior()
+  rows = [attentions.find_row(name) for name in args.rows]
+  rounds = _rounds(args)
+  rows += further(rounds)
+  rows = attentions.in_precisions(rows, args.precision)
+  if args.reference not in [row.name for row in rows]:
+    attentions.find_row(args.reference)
+  arguments.check_folders(args.json, args.csv, args.png)
+  arguments.check_picture(args.png)
   results = benchmark(rows, _configurations(args), rounds,
                       memory_repeats=args.memory_repeats if args.memory else 0,
                       traced=_TRACED if args.breakdown else 0,
@@ -249,12 +242,12 @@ def _numbers(text):
 
 
 def _precisions(text):
-  found = text.split(",")
-  if not {*found} <= {"float32", "bfloat16"}:
+  precisions = text.split(",")
+  if not {*precisions} <= {"float32", "bfloat16"}:
     raise argparse.ArgumentTypeError(
         f"{text!r} has a precision other than float32 and bfloat16; give one of "
         "them, or both with a comma between.")
-  return found
+  return precisions
 
 
 def _add_measures(parser):

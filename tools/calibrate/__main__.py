@@ -44,8 +44,6 @@ from synthesizer_mtf.tools.calibrate import settings
 from synthesizer_mtf.tools.calibrate import targets
 from synthesizer_mtf.tools.calibrate import writing
 from synthesizer_mtf.trainer.checkpoints import complete
-from synthesizer_mtf.trainer.watching import messages
-import tensorflow.compat.v1 as tf
 
 
 class Model(NamedTuple):
@@ -184,8 +182,7 @@ def parser(name: str, doc: str | None, needs_output: bool) -> argparse.ArgumentP
     doc: what its help says.
     needs_output: whether --output is required.
   """
-  made = argparse.ArgumentParser(
-      prog=name, description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+  made = arguments.parser(name, doc)
   add = made.add_argument
   add("--to", required=True, metavar="R", help="what takes the place of V")
   add("--output", required=needs_output, metavar="DIR",
@@ -210,10 +207,8 @@ def _heads(text):
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Reads the flags and writes the folder."""
-  args = parser("calibrate", __doc__, needs_output=True).parse_args(argv)
-  tf.disable_v2_behavior()
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("calibrate"):
+  flags = parser("calibrate", __doc__, needs_output=True)
+  with arguments.command(flags, argv, graphs=True) as args:
     run(args)
 
 

@@ -22,16 +22,11 @@ from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import trained_model
 from synthesizer_mtf.tools.hugging_face import exporting
 from synthesizer_mtf.tools.hugging_face import importing
-from synthesizer_mtf.trainer.watching import messages
-import tensorflow.compat.v1 as tf
 
 
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, and imports or exports."""
-  args = _parser().parse_args(argv)
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  tf.disable_v2_behavior()
-  with messages.ending("hugging_face"):
+  with arguments.command(_parser(), argv, graphs=True) as args:
     args.run(args)
 
 

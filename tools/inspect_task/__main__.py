@@ -18,12 +18,10 @@ import seqio
 import synthesizer_mtf  # noqa: F401 (registers its tasks)
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import tabular
 from synthesizer_mtf.tools.inspect_task import plot
 from synthesizer_mtf.tools.inspect_task import reading
-from synthesizer_mtf.trainer.watching import messages
 from t5.data import mixtures  # noqa: F401 (registers T5's tasks)
 
 _SHOWN_IDS = 24  # Ids on a line of about 88 characters.
@@ -31,24 +29,22 @@ _SHOWN_IDS = 24  # Ids on a line of about 88 characters.
 
 def main(argv: Sequence[str] | None = None) -> None:
   """Reads the flags, and prints and writes the findings."""
-  args = _parser().parse_args(argv)
-  if args.t5_tfds_data_dir:
-    seqio.set_tfds_data_dir_override(args.t5_tfds_data_dir)
-  with messages.ending("inspect_task"), checks.calling(
+  with arguments.command(_parser(), argv) as args, checks.calling(
       {"utils.run.sequence_length": "--lengths"}):
+    if args.t5_tfds_data_dir:
+      seqio.set_tfds_data_dir_override(args.t5_tfds_data_dir)
     arguments.check_folders(args.plot, args.json)
     arguments.check_picture(args.plot)
-    gin_names.import_modules(args.module_import)
     gin_files.parse(args.gin_file, args.gin_param)
     lengths = args.lengths or gin_files.bound("utils.run.sequence_length", None)
-    found = reading.read(
+    findings = reading.read(
         args.name, args.split, lengths, args.number, args.examples)
-  features = reading.find(args.name).output_features
-  print("\n".join(text(found, features)))
-  if args.plot:
-    plot.plot(found, args.plot)
-    print(f"\nThe lengths are in {args.plot}")
-  tabular.write_json(rows(found), args.json)
+    features = reading.find(args.name).output_features
+    print("\n".join(text(findings, features)))
+    if args.plot:
+      plot.plot(findings, args.plot)
+      print(f"\nThe lengths are in {args.plot}")
+    tabular.write_json(rows(findings), args.json)
 
 
 def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:

@@ -38,7 +38,6 @@ from synthesizer_mtf.tools.plot_attention import reader
 from synthesizer_mtf.tools.plot_attention import seeds
 from synthesizer_mtf.tools.plot_attention import statistics
 from synthesizer_mtf.trainer.checkpoints import complete
-from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 
@@ -269,10 +268,7 @@ def _texts(given, path):
 
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, draws, prints the tables and writes the JSON."""
-  args = _parser().parse_args(argv)
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  tf.disable_v2_behavior()  # Logs a deprecation warning.
-  with messages.ending("plot_attention"):
+  with arguments.command(_parser(), argv, graphs=True) as args:
     _run(args)
 
 

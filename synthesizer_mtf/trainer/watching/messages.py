@@ -34,10 +34,14 @@ _WHOLE = "  In call to configurable 'run'"  # All calls are inside `run`.
 
 
 @contextlib.contextmanager
-def ending(name: str) -> Iterator[None]:
+def ending(name: str, stopped: str = "Stopped.") -> Iterator[None]:
   """Ends a command with one last line instead of an exception.
 
   The exit status is 1, or 128 plus the signal's number if a signal ended the command.
+
+  Args:
+    name: the command, which begins the line.
+    stopped: the line after a signal without a message of its own.
   """
   try:
     with (checks.calling({flag: flag for flag in ("--gin_file", "--gin_param")}),
@@ -45,7 +49,7 @@ def ending(name: str) -> Iterator[None]:
       yield
   except KeyboardInterrupt as stop:
     with contextlib.suppress(OSError):  # The terminal may be closed.
-      print(str(stop) or "Stopped.", file=sys.stderr)
+      print(str(stop) or stopped, file=sys.stderr)
     sys.exit(128 + getattr(stop, "number", signal.SIGINT))
   except Exception as error:
     sys.exit(last_line(name, error))
@@ -88,13 +92,6 @@ def _unwritten(error):
     path, why = told.groups()
   return (f"{path or 'a file'} could not be written: {why}; make room there, or name "
           "another place.")
-
-
-def stopped() -> int:
-  """Says that a command continues if it is started again; returns its status."""
-  print("\nStopped. The same command continues from the last checkpoint.",
-        file=sys.stderr)
-  return 128 + signal.SIGINT
 
 
 def last_line(name: str, error: Exception) -> str:
