@@ -58,7 +58,7 @@ def _run(plan):
         "  a SentencePiece vocabulary of {vocabulary:,}".format(**counts))
   everything = plan.stages()
   waiting = [stage for stage in everything if not stage.is_done()]
-  if waiting and len(waiting) < len(everything):
+  if 0 < len(waiting) < len(everything):
     print(f"{len(everything) - len(waiting)} of {len(everything)} stages are "
           "done already.")
   for stage in waiting:
@@ -75,11 +75,11 @@ def _show(plan, ran):
   print(f"\nHeld-out names, translated to German by {plan.attentions[-1]}:\n")
   for question, answer in report.predictions(plan):
     print(f"  {question:<28} -> {answer}")
-  print(f"\n{report.table(figures)}\n")
-  print("steps/sec: median of pre-training; other work on the machine lowers it.\n"
+  print(f"\n{report.table(figures)}\n\n"
+        "steps/sec: median of pre-training; other work on the machine lowers it.\n"
         "Log perplexity: of held-out text.\n"
-        "BLEU and accuracy: of held-out names, after fine-tuning.\n")
-  print(f"Checkpoints          {plan.folder}/*/pretrain, "
+        "BLEU and accuracy: of held-out names, after fine-tuning.\n\n"
+        f"Checkpoints          {plan.folder}/*/pretrain, "
         f"{plan.folder}/*/finetune\n"
         f"Logs of commands     {plan.folder}/*/*.log\n"
         f"TensorBoard          tensorboard --logdir {plan.folder}\n"

@@ -13,6 +13,12 @@ from synthesizer_mtf.tools.base import vocabularies
 
 VOCABULARY_SIZE = 2000
 
+# The bindings of data.gin, which point the package's tasks at the files beside it.
+_BINDINGS = {
+    "vocabulary.sentencepiece_model": "vocabulary.model",
+    "text.train": "text.train.txt", "text.validation": "text.validation.txt",
+    "pairs.train": "pairs.train.tsv", "pairs.validation": "pairs.validation.tsv"}
+
 # Questions that the last stage decodes; none is in the training pairs.
 _NUM_QUESTIONS = 12
 
@@ -29,7 +35,9 @@ def make(folder: pathlib.Path) -> dict[str, int]:
     counts = _write_files(folder)
     # Written last: if this file exists, the others are complete.
     summary.write_text(json.dumps(counts) + "\n", encoding="utf-8")
-  _write_gin(folder)  # Always, as an older version's file has other paths.
+  # Always, as an older version's file has other paths.
+  _write_lines(folder / "data.gin", [
+      f"synthesizer_mtf.tasks.{name} = {path!r}" for name, path in _BINDINGS.items()])
   return json.loads(summary.read_text(encoding="utf-8"))
 
 
@@ -46,27 +54,12 @@ def _write_files(folder):
       text["train"] + [side for pair in pairs["train"] for side in pair],
       VOCABULARY_SIZE, character_coverage=1.))
   return {
-      "paragraphs": len(text["train"]),
-      "held_out_paragraphs": len(text["validation"]),
-      "characters": sum(map(len, text["train"])),
-      "pairs": len(pairs["train"]),
-      "held_out_pairs": len(pairs["validation"]),
-      "vocabulary": VOCABULARY_SIZE,
-  }
+      "paragraphs": len(text["train"]), "held_out_paragraphs": len(text["validation"]),
+      "characters": sum(map(len, text["train"])), "pairs": len(pairs["train"]),
+      "held_out_pairs": len(pairs["validation"]), "vocabulary": VOCABULARY_SIZE}
 
 
 def _write_lines(path, lines):
   path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _write_gin(folder):
-  """Writes data.gin, which points the package's tasks at the files beside it."""
-  bindings = {
-      "vocabulary.sentencepiece_model": "vocabulary.model",
-      "text.train": "text.train.txt",
-      "text.validation": "text.validation.txt",
-      "pairs.train": "pairs.train.tsv",
-      "pairs.validation": "pairs.validation.tsv",
-  }
-  _write_lines(folder / "data.gin", [
-      f"synthesizer_mtf.tasks.{name} = {path!r}" for name, path in bindings.items()])

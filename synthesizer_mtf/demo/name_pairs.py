@@ -26,12 +26,11 @@ def pairs() -> list[Pair]:
 
   Names that are equal in both languages are left out, so that copying scores 0.
   """
-  found = {}
+  german: dict[str, str] = {}
   for source, target in itertools.chain(
-      _table_names(), _locale_names(), _calendar_names(), _zone_names(),
-      _amounts(), _dates()):
-    found.setdefault(_clean(source), _clean(target))
-  return sorted(pair for pair in found.items() if pair[0] != pair[1])
+      _table_names(), _locale_names(), _amounts(), _dates()):
+    german.setdefault(_clean(source), _clean(target))
+  return sorted(pair for pair in german.items() if pair[0] != pair[1])
 
 
 def split() -> tuple[list[Pair], list[Pair]]:
@@ -42,14 +41,21 @@ def split() -> tuple[list[Pair], list[Pair]]:
   return train, validation
 
 
-def _table_names():
+def _tables(locale):
+  """Yields the tables of names, and those of the calendar."""
   for table in _TABLES:
-    yield from _joined(getattr(ENGLISH, table), getattr(GERMAN, table))
+    yield getattr(locale, table)
+  for table in ("months", "days", "quarters"):
+    yield getattr(locale, table)["format"]["wide"]
 
 
-def _joined(sources, targets):
-  for code in sorted(set(sources) & set(targets)):
-    yield sources[code], targets[code]
+def _table_names():
+  zones = sorted(set(ENGLISH.meta_zones) & set(GERMAN.meta_zones))
+  for tables in [*zip(_tables(ENGLISH), _tables(GERMAN)), *(
+      [locale.meta_zones[zone].get("long", {}) for locale in (ENGLISH, GERMAN)]
+      for zone in zones)]:
+    for code in sorted(set.intersection(*map(set, tables))):
+      yield tuple(table[code] for table in tables)
 
 
 def _locale_names():
@@ -60,18 +66,6 @@ def _locale_names():
     target = locale.get_display_name(GERMAN)
     if source and target:
       yield source, target
-
-
-def _calendar_names():
-  for table in ("months", "days", "quarters"):
-    yield from _joined(*(getattr(locale, table)["format"]["wide"]
-                         for locale in (ENGLISH, GERMAN)))
-
-
-def _zone_names():
-  for zone in sorted(set(ENGLISH.meta_zones) & set(GERMAN.meta_zones)):
-    yield from _joined(*(locale.meta_zones[zone].get("long", {})
-                         for locale in (ENGLISH, GERMAN)))
 
 
 def _amounts():

@@ -4,11 +4,11 @@ import itertools
 import pathlib
 from typing import Any
 
-import matplotlib
 import pandas as pd
 from synthesizer_mtf.demo import stages
 from synthesizer_mtf.tools.base import results
 from synthesizer_mtf.tools.base import tabular
+from synthesizer_mtf.tools.experiments import pictures
 
 # (key, heading, format) of each column.
 _COLUMNS = (
@@ -23,12 +23,11 @@ _COLUMNS = (
 
 def rows(plan: stages.Plan) -> list[dict[str, Any]]:
   """Returns one dict of figures for each attention of a finished plan."""
-  found = []
+  figures = []
   for notation in plan.attentions:
     pretrained = plan.model_dir(notation, "pretrain")
-    finetuned = plan.model_dir(notation, "finetune")
-    scores = results.scores(finetuned, plan.finetuned_step)
-    found.append({
+    scores = results.scores(plan.model_dir(notation, "finetune"), plan.finetuned_step)
+    figures.append({
         "attention": notation,
         "params": results.num_parameters(pretrained),
         "pretrain_steps": plan.scale.pretrain_steps,
@@ -39,7 +38,7 @@ def rows(plan: stages.Plan) -> list[dict[str, Any]]:
         "bleu": scores["eval/synth_text_pairs/bleu"],
         "accuracy": scores["eval/synth_text_pairs/sequence_accuracy"],
     })
-  return found
+  return figures
 
 
 def table(figures: list[dict[str, Any]]) -> str:
@@ -53,29 +52,23 @@ def table(figures: list[dict[str, Any]]) -> str:
 
 def predictions(plan: stages.Plan) -> list[tuple[str, str]]:
   """Returns [(question, prediction)] of the decoded file."""
-  def lines(path):
-    return path.read_text(encoding="utf-8").splitlines()
-  return list(itertools.zip_longest(
-      lines(plan.questions), lines(plan.predictions), fillvalue=""))
+  questions, answers = (path.read_text(encoding="utf-8").splitlines()
+                        for path in (plan.questions, plan.predictions))
+  return list(itertools.zip_longest(questions, answers, fillvalue=""))
 
 
 def draw(plan: stages.Plan, path: pathlib.Path) -> None:
   """Draws the training losses, with pre-training and fine-tuning side by side."""
-  matplotlib.use("Agg")
-  from matplotlib import pyplot
-  figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.5), dpi=120)
   titles = {"pretrain": "Pre-training: span corruption of English text",
             "finetune": "Fine-tuning: names, English to German"}
-  for panel, (name, title) in zip(panels, titles.items()):
-    for notation in plan.attentions:
-      curve = results.losses(plan.model_dir(notation, name).with_suffix(".log"))
-      steps, values = zip(*curve)
-      smoothed = pd.Series(values).rolling(15, min_periods=1).mean()
-      panel.plot(steps, smoothed, label=notation, linewidth=1.5)
-    panel.set(title=title, xlabel="step",
-              ylabel="training loss (mean over positions)")
-    panel.grid(alpha=0.3)
-    panel.legend(title="attention")
-  figure.tight_layout()
-  figure.savefig(path)
-  pyplot.close(figure)
+  with pictures.written(path, 2, 2, (5.5, 4.5), dpi=120) as (_, panels):
+    for panel, (name, title) in zip(panels, titles.items()):
+      for notation in plan.attentions:
+        curve = results.losses(plan.model_dir(notation, name).with_suffix(".log"))
+        steps, values = zip(*curve)
+        smoothed = pd.Series(values).rolling(15, min_periods=1).mean()
+        panel.plot(steps, smoothed, label=notation, linewidth=1.5)
+      panel.set(title=title, xlabel="step",
+                ylabel="training loss (mean over positions)")
+      panel.grid(alpha=0.3)
+      panel.legend(title="attention")
