@@ -21,6 +21,7 @@ from synthesizer_mtf.tools.plot_attention import statistics
 
 # With more tokens, their strings would overlap.
 _MOST_LABELS = 40
+_ACROSS = 4  # The heads beside each other.
 _COLORS = {"trained": "#1f77b4", "initial": "#ff7f0e", "uniform": "#7f7f7f"}
 MAP = "viridis"
 _COLORS_OF_PARTS = 10  # Matplotlib's colors C0 to C9.
@@ -41,7 +42,7 @@ def save(figure: plt.Figure, folder: str, name: str) -> list[str]:
 
 def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
   """Draws the distribution of the weights, by layer (the paper's Figures 2 and 3)."""
-  figure, axes = _grid(layers, 2.4)
+  figure, axes = _grid(by_stack(layers).values(), 6, (3.0, 2.4), sharey=True)
   # The highest bin that holds any weight.
   used = max(np.flatnonzero(s.histogram.sum(0)).max()
              for by_layer in states.values() for s in by_layer.values())
@@ -52,11 +53,9 @@ def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
       fill = state == "trained"
       axis.stairs(share, statistics.BINS, label=state, color=_COLORS[state],
                   fill=fill, alpha=.6 if fill else 1)
-    axis.set_yscale("log")
-    axis.set_xlim(0, right)
+    axis.set(yscale="log", xlim=(0, right), xlabel="attention weight",
+             ylabel="share of the weights")
     axis.set_title(_title(layer), fontsize="medium")
-    axis.set_xlabel("attention weight")
-    axis.set_ylabel("share of the weights")
   _legend(figure, axes)
   figure.suptitle("Attention weights of all heads")
   return figure
@@ -65,24 +64,18 @@ def histograms(layers: list[reader.Layer], states: States) -> plt.Figure:
 def heads(layer: reader.Layer, attention: reader.Attention) -> plt.Figure:
   """Draws the weights of each head of a layer (Figures 4 and 5)."""
   count, length, _ = attention.weights.shape
-  columns = min(count, 4)
   labelled = length <= _MOST_LABELS and None not in attention.tokens
   size = max(2.6, 0.17 * length + 0.8) if labelled else 2.8
-  figure, axes = plt.subplots(
-      -(-count // columns), columns, squeeze=False, layout="constrained",
-      figsize=(size * columns + 0.9, size * -(-count // columns) + 0.6))
+  figure, axes = _grid([range(count)], _ACROSS, (size, size))
   top = _top([attention])
-  for head, axis in enumerate(axes.flat):
-    if head >= count:
-      axis.axis("off")
-      continue
+  for head, axis in enumerate(axes):
     image = _draw(axis, _shown(attention, head), top)
     axis.set_title(_head_title(layer, attention, head), fontsize="small")
     if labelled:
       _label(axis, attention.tokens)
-    if not head % columns:
+    if not head % _ACROSS:
       axis.set_ylabel("query")
-    if head + columns >= count:
+    if head + _ACROSS >= count:
       axis.set_xlabel("key")
   _scale(figure, image, axes)
   figure.suptitle(_title(layer))
@@ -119,9 +112,7 @@ def contact_sheet(layers: list[reader.Layer],
     count = width // step
     axis.set_xticks((np.arange(count) + .5) * step, range(count))
     axis.tick_params(length=0)
-    axis.set_frame_on(False)
-    axis.set_title(stack)
-    axis.set_xlabel("head")
+    axis.set(frame_on=False, title=stack, xlabel="head")
     _scale(figure, image, axis)
   axes[0][0].set_ylabel("layer")
   return figure
@@ -142,7 +133,8 @@ def windows(layers: list[reader.Layer], attention: dict[str, reader.Attention],
     mean = _mean_over_heads(attention[layer.name])
     above, below = axes[:, column]
     image = _draw(above, _shown(mean, 0), top)
-    _draw_borders(above, window, len(mean.mask))
+    for shift in (-window, window):
+      above.axline((0, shift), slope=1, color="white", linewidth=0.7, linestyle="--")
     above.set_title(_title(layer), fontsize="medium")
     for state, by_layer in states.items():
       gathered = by_layer[layer.name]
@@ -169,22 +161,17 @@ def alphas(layers: list[reader.Layer],
   Returns:
     a figure with bars for each head, a panel for each layer.
   """
-  figure, axes = _grid(layers, 2.2)
+  figure, axes = _grid(by_stack(layers).values(), 6, (3.0, 2.2), sharey=True)
   for layer, axis in zip(layers, axes):
     alpha = attention[layer.name].alpha
     assert alpha is not None  # The layers are mixtures.
-    base = np.zeros(len(alpha))
-    for i, part in enumerate(layer.parts):
-      color = f"C{place(part)}"
-      axis.bar(range(len(alpha)), alpha[:, i], bottom=base, color=color,
+    base = np.cumsum(alpha, 1) - alpha
+    for part, height, bottom in zip(layer.parts, alpha.T, base.T):
+      axis.bar(range(len(alpha)), height, bottom=bottom, color=f"C{place(part)}",
                label=part)
-      base = base + alpha[:, i]
     axis.axhline(0.5, color="white", linewidth=0.8, linestyle=":")
-    axis.set_ylim(0, 1)
-    axis.set_xticks(range(len(alpha)))
+    axis.set(ylim=(0, 1), xticks=range(len(alpha)), xlabel="head", ylabel="alpha")
     axis.set_title(_title(layer), fontsize="medium")
-    axis.set_xlabel("head")
-    axis.set_ylabel("alpha")
   _legend(figure, axes)
   figure.suptitle("Weights of the parts")
   return figure
@@ -202,21 +189,18 @@ def place(part: str) -> int:
   return len(known) + sum(map(ord, part)) % max(1, _COLORS_OF_PARTS - len(known))
 
 
-def _grid(layers, height):
-  """Returns axes for the layers in order: one row per stack, or more for deep ones."""
-  stacks = by_stack(layers).values()
-  columns = min(6, max(map(len, stacks)))
-  rows = [stack[i:i + columns] for stack in stacks
-          for i in range(0, len(stack), columns)]
+def _grid(groups, across, size, **kwargs):
+  """Returns a figure, and an axis for each member of groups, which begin new rows."""
+  columns = min(across, max(map(len, groups)))
+  rows = [len(group[i:i + columns]) for group in groups
+          for i in range(0, len(group), columns)]
   figure, axes = plt.subplots(
-      len(rows), columns, squeeze=False, layout="constrained", sharey=True,
-      figsize=(3.0 * columns + 1.4, height * len(rows) + 0.6))
-  used = []
-  for row, members in zip(axes, rows):
-    used += list(row[:len(members)])
-    for axis in row[len(members):]:
-      axis.axis("off")
-  return figure, used
+      len(rows), columns, squeeze=False, layout="constrained",
+      figsize=(size[0] * columns + 1.4, size[1] * len(rows) + 0.6), **kwargs)
+  for line, count in zip(axes, rows):
+    for axis in line[count:]:
+      axis.remove()
+  return figure, [axis for line, count in zip(axes, rows) for axis in line[:count]]
 
 
 def by_stack(layers: list[reader.Layer]) -> dict[str, list[reader.Layer]]:
@@ -278,11 +262,3 @@ def _top(attentions):
   """Returns the upper end of the colour scale, which few weights exceed."""
   seen = np.concatenate([a.weights[:, a.mask].ravel() for a in attentions])
   return max(np.quantile(seen, 0.995), 1e-6)
-
-
-def _draw_borders(axis, window, length):
-  for shift in (-window, window):
-    axis.plot([0, length - 1], [shift, length - 1 + shift], color="white",
-              linewidth=0.7, linestyle="--")
-  axis.set_xlim(-.5, length - .5)
-  axis.set_ylim(length - .5, -.5)
