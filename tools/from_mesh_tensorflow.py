@@ -131,9 +131,9 @@ class _Model:
                         if not optimizer_slots.is_slot(name, self._shapes))
     self.layers = {}  # From a prefix to the names of its layer.
     for name in self.names:
-      found = _LAYER.match(name)
-      if found:
-        self.layers.setdefault(found[0], []).append(name)
+      place = _LAYER.match(name)
+      if place:
+        self.layers.setdefault(place[0], []).append(name)
     if not self.layers:
       raise checks.Error(
           f"{path!r} has no variables of Mesh TensorFlow's Synthesizer, "
@@ -159,33 +159,33 @@ class _Model:
   def stacks(self):
     """For each stack its notations in order, "" for SelfAttention."""
     shapes = self.shapes()
-    found: dict[str, dict[str, str]] = {}
+    stacks_: dict[str, dict[str, str]] = {}
     for name in self.names:
       match = _ATTENTION.match(name)
       if match:
-        found.setdefault(match[1], {})[match[2]] = (
+        stacks_.setdefault(match[1], {})[match[2]] = (
             notation(shapes[match[0]]) if match[3] == "Synthesizer" else "")
     return {stack: [layers[place] for place in sorted(layers)]
-            for stack, layers in found.items() if any(layers.values())}
+            for stack, layers in stacks_.items() if any(layers.values())}
 
   def lengths(self):
     """The table length of each part."""
-    found = {}
+    lengths_ = {}
     for shapes in self.shapes().values():
       for name, part in (("R", "R"), ("R1", "FR"), ("pi/kernel", "D")):
         if name in shapes:
-          found[part] = shapes[name][-1]
-    return found
+          lengths_[part] = shapes[name][-1]
+    return lengths_
 
   @property
   def with_alpha(self):
     """Whether the mixtures have weights; theirs have them in all layers, or in none."""
-    found = {"alpha" in shapes for shapes in self.shapes().values() if "k" in shapes}
-    if len(found) > 1:
+    answers = {"alpha" in shapes for shapes in self.shapes().values() if "k" in shapes}
+    if len(answers) > 1:
       raise checks.Error(
           f"{self._path!r} has mixtures with alpha and mixtures without it, which one "
           "`Mixture.weights` cannot say: the model cannot be converted.")
-    return found == {True}
+    return answers == {True}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

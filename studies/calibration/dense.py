@@ -98,7 +98,7 @@ class Layer:
 def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
         shapes: Mapping[str, Mapping[str, Sequence[int]]],
         found: Mapping[str, means.Means], biases: Mapping[str, np.ndarray],
-        ) -> dict[str, targets.Found]:
+        ) -> dict[str, targets.Replacement]:
   """Makes the variables of D.
 
   Args:
@@ -147,7 +147,7 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
     new["W2"][..., :table.shape[-1]] = table
     # At the least squares, what is explained is the product with the logits.
     share = (table * products).sum((-1, -2)) / np.maximum(variance, 1e-300)
-    made[name] = targets.Found(new, None, [explained("D", share)])
+    made[name] = targets.Replacement(new, None, [explained("D", share)])
   return made
 
 

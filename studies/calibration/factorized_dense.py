@@ -86,7 +86,7 @@ class _Layer:
 def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
         shapes: Mapping[str, Mapping[str, Sequence[int]]],
         found: Mapping[str, means.Means], biases: Mapping[str, np.ndarray],
-        ) -> dict[str, targets.Found]:
+        ) -> dict[str, targets.Replacement]:
   """Makes the variables of FD; the arguments and the result are as in `dense.fit`."""
   if not shapes:
     return {}
@@ -120,6 +120,6 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
       # At the least squares, what is explained is the product with the logits.
       share[name] = (new.transpose(0, 2, 1) * products).sum((1, 2)) / np.maximum(
           variance, 1e-300)
-  return {name: targets.Found(
+  return {name: targets.Replacement(
       {"W1": inputs[name], "WA": weights[name][0], "WB": weights[name][1]}, None,
       [dense.explained("FD", share[name])]) for name in shapes}

@@ -142,7 +142,7 @@ def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
   if args.budget is not None:
     _say_budget(args, layers, kept, cost)
   if kept and args.output:
-    every = {pair: each.found[pair[0]] for word, each in fits.items()
+    every = {pair: each.replacements[pair[0]] for word, each in fits.items()
              for pair in chosen[word].items()}
     made = fits[words[0]]._replace(
         found={name: every[name, target] for name, target in kept.items()})
@@ -157,10 +157,10 @@ def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
 def _curve(args, model, text, chosen, fits, trained, orders):
   """Measures heads and curves, prints and draws them; returns rows for JSON."""
   made = [*fits.values()]
-  constant = {name: each.logits for fit in made for name, each in fit.found.items()
-              if "R" in each.variables}
-  constant.update((name, targets.of_pairs(each)) for name, each in made[0].means.items()
-                  if name not in constant)
+  constant = {name: layer.logits for fit in made
+              for name, layer in fit.replacements.items() if "R" in layer.variables}
+  constant.update((name, targets.pair_logits(mean))
+                  for name, mean in made[0].means.items() if name not in constant)
   words = [*chosen]
   found = heads.measure(text, means.gather(
       map(model.graph.sums, text.batches), model.graph.layers), constant, chosen,

@@ -23,10 +23,10 @@ def test_all_heads_are_there_before_and_after(shown, tmp_path):
   for layer in data["layers"]:
     for state in ("initial", "trained"):
       expected = shown[1][state][layer["name"]]
-      found = pages.weights(data, layer["name"], state)
-      np.testing.assert_array_equal(np.isnan(found), np.broadcast_to(
-          ~expected.mask, found.shape))
-      np.testing.assert_allclose(np.nan_to_num(found), expected.weights, atol=1e-5)
+      drawn = pages.weights(data, layer["name"], state)
+      np.testing.assert_array_equal(np.isnan(drawn), np.broadcast_to(
+          ~expected.mask, drawn.shape))
+      np.testing.assert_allclose(np.nan_to_num(drawn), expected.weights, atol=1e-5)
 
 
 def test_each_part_has_its_own_alpha_even_if_two_share_a_name(shown):
@@ -45,16 +45,16 @@ class _Tags(html.parser.HTMLParser):
 
   def __init__(self, text):
     super().__init__()
-    self.found = []
+    self.tags = []
     self.feed(text)
 
   def handle_starttag(self, tag, attrs):
-    self.found.append((tag, dict(attrs)))
+    self.tags.append((tag, dict(attrs)))
 
 
 def test_tokens_and_names_are_text_and_no_tags(shown):
   text = page.render(page.content(*shown))
-  tags = [tag for tag, _ in _Tags(text).found]
+  tags = [tag for tag, _ in _Tags(text).tags]
   assert tags.count("script") == 3 and "b" not in tags and "i" not in tags
   data = pages.parse(text)
   assert data["layers"][0]["tokens"] == pages.TOKENS
@@ -63,7 +63,7 @@ def test_tokens_and_names_are_text_and_no_tags(shown):
 
 
 def test_nothing_is_fetched(shown):
-  tags = _Tags(page.render(page.content(*shown))).found
+  tags = _Tags(page.render(page.content(*shown))).tags
   policies = [attributes["content"] for tag, attributes in tags
               if attributes.get("http-equiv") == "Content-Security-Policy"]
   assert [policy.split(";")[0] for policy in policies] == ["default-src 'none'"]
@@ -76,7 +76,7 @@ def test_nothing_is_fetched(shown):
 def test_plotly_is_in_the_page_and_so_is_all_that_its_script_asks_for(shown):
   text = page.render(page.content(*shown))
   assert sys.modules["plotly.offline"].get_plotlyjs() in text
-  ids = {attributes.get("id") for _, attributes in _Tags(text).found}
+  ids = {attributes.get("id") for _, attributes in _Tags(text).tags}
   script = text.rpartition("<script>")[2]
   asked = set(re.findall(r'element\("(\w+)"\)', script))
   asked |= set(re.findall(r'Plotly\.react\("(\w+)"', script))
@@ -97,11 +97,11 @@ def test_a_page_that_cannot_be_finished_leaves_the_old_one(
   with pytest.raises(ValueError, match="cannot be written: the disk is full. Name"):
     page.write(str(path), *shown)
   assert path.read_text() == "old"
-  assert [found.name for found in tmp_path.iterdir()] == ["page.html"]
+  assert [path_.name for path_ in tmp_path.iterdir()] == ["page.html"]
   monkeypatch.undo()
   page.write(str(path), *shown)
   assert pages.data(path)["about"] == pages.ABOUT
-  assert [found.name for found in tmp_path.iterdir()] == ["page.html"]
+  assert [path_.name for path_ in tmp_path.iterdir()] == ["page.html"]
 
 
 @pytest.mark.parametrize("name, message", [

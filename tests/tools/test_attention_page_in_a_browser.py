@@ -86,16 +86,16 @@ def weights(state, layer):
 
 def assert_maps(view, layer, choose, end_of):
   """The two maps of a view show some weights; `end_of` names what their scale spans."""
-  for state, found in zip(("initial", "trained"), view["maps"]):
+  for state, drawn in zip(("initial", "trained"), view["maps"]):
     expected = choose(weights(state, layer))
     np.testing.assert_allclose(
-        np.array(found["z"], float), expected, atol=1.1e-5)
+        np.array(drawn["z"], float), expected, atol=1.1e-5)
     spanned = np.sort(end_of(state)[~np.isnan(end_of(state))])
-    assert found["zmax"] == pytest.approx(
+    assert drawn["zmax"] == pytest.approx(
         spanned[int(0.995 * (spanned.size - 1))], abs=1.1e-5)
 
 
-def of_layer(layer):
+def whole_layer(layer):
   return lambda state: np.stack([weights(s, layer) for s in ("initial", "trained")])
 
 
@@ -113,11 +113,11 @@ def test_a_link_opens_its_view_and_no_script_fails(seen):
 
 def test_maps_show_the_weights_before_and_after_of_what_is_chosen(seen):
   linked, mean, encoder, own_scale, clicked, bar, _ = seen
-  assert_maps(linked, "decoder/0", lambda w: w[1], of_layer("decoder/0"))
-  assert_maps(mean, "decoder/0", lambda w: w.mean(0), of_layer("decoder/0"))
+  assert_maps(linked, "decoder/0", lambda w: w[1], whole_layer("decoder/0"))
+  assert_maps(mean, "decoder/0", lambda w: w.mean(0), whole_layer("decoder/0"))
   assert mean["selects"][2] == "mean" and mean["pressed"] == []
   assert encoder["selects"] == ["encoder", "encoder/0", "mean"]
-  assert_maps(encoder, "encoder/0", lambda w: w.mean(0), of_layer("encoder/0"))
+  assert_maps(encoder, "encoder/0", lambda w: w.mean(0), whole_layer("encoder/0"))
   assert_maps(own_scale, "encoder/0", lambda w: w.mean(0),
               lambda state: weights(state, "encoder/0").mean(0))
   assert clicked["selects"] == ["encoder", "encoder/0", "1"]

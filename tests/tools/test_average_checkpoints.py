@@ -34,8 +34,8 @@ def model_dir(tmp_path):
 
 def mean(arrays):
   """The mean of numbers as fractions, rounded once."""
-  total = np.vectorize(lambda *each: float(
-      sum(fractions.Fraction(float(x)) for x in each) / len(each)))
+  total = np.vectorize(lambda *values: float(
+      sum(fractions.Fraction(float(x)) for x in values) / len(values)))
   return np.asarray(total(*arrays))
 
 
@@ -48,20 +48,20 @@ def test_the_mean_is_exact_and_the_step_is_the_last(
   sources = [values(step, step) for step in (8, 12, 100)]
   assert set(reader.get_variable_to_shape_map()) == set(sources[0])
   for name in ("a/kernel", "b", "b_slot_vc"):
-    found = reader.get_tensor(name)
-    assert found.dtype == sources[0][name].dtype
+    value = reader.get_tensor(name)
+    assert value.dtype == sources[0][name].dtype
     np.testing.assert_array_equal(
-        found, mean([s[name] for s in sources]).astype(found.dtype))
+        value, mean([s[name] for s in sources]).astype(value.dtype))
   assert reader.get_tensor("global_step") == 100
   assert reader.get_tensor("global_step").dtype == np.int64
 
 
 def test_the_result_is_a_model_folder(model_dir, tmp_path):
   average_checkpoints.main([str(model_dir), "--last=2", f"--output={tmp_path}/mean"])
-  found = tmp_path / "mean"
-  assert complete.latest(str(found)) == f"{found}/model.ckpt-100"
-  assert tf.train.latest_checkpoint(str(found)) == f"{found}/model.ckpt-100"
-  assert (found / "operative_config.gin").read_text() == "d_model = 8\n"
+  folder = tmp_path / "mean"
+  assert complete.latest(str(folder)) == f"{folder}/model.ckpt-100"
+  assert tf.train.latest_checkpoint(str(folder)) == f"{folder}/model.ckpt-100"
+  assert (folder / "operative_config.gin").read_text() == "d_model = 8\n"
   assert not list(tmp_path.glob("*.unfinished"))
 
 
@@ -98,9 +98,9 @@ def test_checkpoints_that_were_left_are_not_averaged(model_dir, tmp_path):
   branches.prepare(str(model_dir))
   path = average_checkpoints.average(str(model_dir), 3, str(tmp_path / "mean"))
   assert complete.saved_step(path) == 12
-  found = tf.train.load_checkpoint(path).get_tensor("b")
-  np.testing.assert_array_equal(
-      found, mean([values(step, step)["b"] for step in (4, 8, 12)]).astype(found.dtype))
+  averaged = tf.train.load_checkpoint(path).get_tensor("b")
+  np.testing.assert_array_equal(averaged, mean(
+      [values(step, step)["b"] for step in (4, 8, 12)]).astype(averaged.dtype))
   with pytest.raises(ValueError, match=r"has 3 checkpoints that led to the last "
                                        r"\(model.ckpt-100 did not\), but --last is 4"):
     average_checkpoints.average(str(model_dir), 4, str(tmp_path / "more"))

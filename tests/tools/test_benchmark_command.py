@@ -108,7 +108,7 @@ def nothing(done, what):
   """Shows no progress."""
 
 
-def of_measure(outcome, measure):
+def measured(outcome, measure):
   return {r["row"]: r for r in outcome.rows if r["measure"] == measure}
 
 
@@ -121,13 +121,13 @@ def test_json_lines_say_what_was_measured_and_where(outcome):
     assert (row["inputs"], row["targets"], row["device"]) == (520, 6, "cpu:0")
     assert row["versions"]["tensorflow"] and row["machine"]["cores"] > 0
     assert (row["warmup"], row["repeats"]) == (1, 2)
-  paper = of_measure(outcome, "train")
+  paper = measured(outcome, "train")
   assert paper["R"]["paper_ratio"] == pytest.approx(4.26 / 3.90)
   assert paper["R"]["paper_row"] == "R" and "paper_ratio" not in paper["floor"]
 
 
 def test_rates_ratios_and_shares_follow_from_the_times_that_count(outcome):
-  train = of_measure(outcome, "train")
+  train = measured(outcome, "train")
   random, stock, floor = (train[name] for name in ("R", "SelfAttention", "floor"))
   assert random["seconds"] == [2, 1.5] and stock["ratio"] == stock["share"] == 1
   assert (stock["median_seconds"], stock["quartiles_seconds"]) == (3, [2.5, 3.5])
@@ -150,14 +150,14 @@ def test_rates_ratios_and_shares_follow_from_the_times_that_count(outcome):
 
 
 def test_the_parts_of_a_traced_step_are_scaled_to_its_time(outcome):
-  random = of_measure(outcome, "train")["R"]
+  random = measured(outcome, "train")["R"]
   assert random["parts_seconds"] == pytest.approx(
       {part: seconds * 1.75 / 10 for part, seconds in PARTS.items()})
   assert random["products_seconds"] == pytest.approx(4 * 1.75 / 10)
   assert random["bare_products_seconds"] == .25
   assert ["R", "520/6", "525", "175", "350", "175", "175", "262", "88", "1750", "700",
           "250"] in tables.cells(outcome.said[0])
-  assert "parts_seconds" not in of_measure(outcome, "eval")["R"]
+  assert "parts_seconds" not in measured(outcome, "eval")["R"]
 
 
 def test_an_impossible_row_says_why_and_the_others_go_on(outcome):

@@ -39,7 +39,7 @@ def run(model_dir, output, *flags):
 def test_with_one_text_repeated_r_computes_what_v_does(model, tmp_path, capsys):
   output = run(model, tmp_path / "r", "--to=R")
   np.testing.assert_allclose(losses(output), losses(model), rtol=1e-5)
-  old, new = (mtf_models.variables(each) for each in (model, output))
+  old, new = (mtf_models.variables(folder) for folder in (model, output))
   place = "decoder/block_001/layer_000/SyntheticAttention/"
   assert new[place + "R"].shape == (2, *2 * [calibrated.LENGTHS["targets"]])
   assert set(old) - set(new) == {
@@ -72,22 +72,22 @@ def test_with_one_text_packed_r_computes_what_v_does(tmp_path):
 
 @pytest.mark.slow
 def test_packed_and_unpacked_rows_have_the_same_means(tmp_path):
-  found = []
+  averages = []
   for pack, rows in ((False, 3), (True, 1)):  # All three fit into one row.
     folder = tmp_path / str(pack)
     folder.mkdir()
     model = calibrated.write(folder, ["a\tbc", "a bird\tx", "b c\tno"], pack)
     data, graph = calibrated.graph_of(model, rows)
-    found.append(means.gather(map(graph.sums, data.batches(1)), graph.layers))
-  rows, packed = found
+    averages.append(means.gather(map(graph.sums, data.batches(1)), graph.layers))
+  rows, packed = averages
   np.testing.assert_array_equal(
       rows["encoder/0"].pairs[:, 0], [3, 3, 2, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0])
   np.testing.assert_array_equal(
       rows["decoder/0"].pairs[:, 1], [0, 3, 2, 0, 0, 0, 0, 0, 0, 0, 0])
-  for name, each in rows.items():
-    np.testing.assert_array_equal(packed[name].pairs, each.pairs)
-    np.testing.assert_allclose(packed[name].weights, each.weights, atol=1e-5)
-    np.testing.assert_allclose(packed[name].entropies, each.entropies, atol=1e-5)
+  for name, ids in rows.items():
+    np.testing.assert_array_equal(packed[name].pairs, ids.pairs)
+    np.testing.assert_allclose(packed[name].weights, ids.weights, atol=1e-5)
+    np.testing.assert_allclose(packed[name].entropies, ids.entropies, atol=1e-5)
 
 
 def test_with_no_head_replaced_a_mixture_is_v_bit_for_bit(model):
@@ -103,8 +103,8 @@ def test_with_no_head_replaced_a_mixture_is_v_bit_for_bit(model):
       fit, dict.fromkeys(notations, [])))
   for chosen, is_equal in (([], True), ([1], False)):
     mixed.session.assign(fitting.variables(fit, dict.fromkeys(notations, chosen)))
-    found = next(map(mixed.losses, data.batches(1)))
-    assert np.array_equal(found, expected) == is_equal
+    losses = next(map(mixed.losses, data.batches(1)))
+    assert np.array_equal(losses, expected) == is_equal
 
 
 @pytest.mark.slow

@@ -12,16 +12,16 @@ HEADS, LENGTH = 3, 8
 
 def attentions(lengths, causal, logits):
   """`Means` of texts; logits [heads, n, n] is a function of the length n."""
-  found = means.Means(HEADS, LENGTH)
+  mean = means.Means(HEADS, LENGTH)
   for n in lengths:
     seen = np.tri(n) if causal else np.ones([n, n])
     weights = reference.softmax(np.where(seen > 0, logits(n), -1e30))
     entropy = -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1)
     rest = (0, LENGTH - n)
-    found.add(moments.Sums(np.pad(weights, [(0, 0), rest, rest]),
+    mean.add(moments.Sums(np.pad(weights, [(0, 0), rest, rest]),
                            np.pad(seen, [rest, rest]),
                            np.pad(entropy, [(0, 0), rest])))
-  return found
+  return mean
 
 
 def random(n):
@@ -29,75 +29,75 @@ def random(n):
 
 
 def test_means_count_the_texts_that_have_a_pair():
-  found = attentions([3, 5], False, random)
-  np.testing.assert_array_equal(found.pairs[:6, 4], [1, 1, 1, 1, 1, 0])
+  mean = attentions([3, 5], False, random)
+  np.testing.assert_array_equal(mean.pairs[:6, 4], [1, 1, 1, 1, 1, 0])
   three, five = (reference.softmax(random(n)) for n in (3, 5))
-  np.testing.assert_allclose(found.weights[:, :3, :3], three + five[:, :3, :3])
-  np.testing.assert_allclose(found.weights[:, 4, :5], five[:, 4])
-  assert not found.weights[:, 5:].any()
+  np.testing.assert_allclose(mean.weights[:, :3, :3], three + five[:, :3, :3])
+  np.testing.assert_allclose(mean.weights[:, 4, :5], five[:, 4])
+  assert not mean.weights[:, 5:].any()
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_divergence_is_the_mean_over_queries(causal):
-  found = attentions([3, 5, 5], causal, random)
+  mean = attentions([3, 5, 5], causal, random)
   table = np.random.RandomState(1).randn(HEADS, LENGTH, LENGTH)
-  each = []
+  divergences = []
   for n in (3, 5, 5):
     seen = np.tri(n) if causal else np.ones([n, n])
     p, q = (reference.softmax(np.where(seen > 0, logits, -1e30))
             for logits in (random(n), table[:, :n, :n]))
-    each.append((np.where(seen > 0, p, 0) * np.log(
+    divergences.append((np.where(seen > 0, p, 0) * np.log(
         np.where(seen > 0, p / np.where(seen > 0, q, 1), 1))).sum(-1))
   np.testing.assert_allclose(
-      found.divergence(table), np.concatenate(each, -1).mean(-1), rtol=1e-9)
+      mean.divergence(table), np.concatenate(divergences, -1).mean(-1), rtol=1e-9)
   # Softmax forgets constants of rows, and a decoder has no keys above the triangle.
   table -= 2e3 * np.random.RandomState(2).rand(LENGTH, 1)
   if causal:
     table = np.where(np.tri(LENGTH) > 0, table, targets.FLOOR)
   np.testing.assert_allclose(
-      found.divergence(table), np.concatenate(each, -1).mean(-1), rtol=1e-9)
+      mean.divergence(table), np.concatenate(divergences, -1).mean(-1), rtol=1e-9)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", [[7], [3, 5, 7, 7]])
 def test_a_constant_attention_is_found_again(causal, lengths):
   table = np.random.RandomState(2).randn(HEADS, LENGTH, LENGTH)
-  found = attentions(lengths, causal, lambda n: table[:, :n, :n])
+  mean = attentions(lengths, causal, lambda n: table[:, :n, :n])
   np.testing.assert_allclose(
-      found.divergence(targets.of_pairs(found)), 0, atol=1e-9)
+      mean.divergence(targets.pair_logits(mean)), 0, atol=1e-9)
   line = np.random.RandomState(2).randn(HEADS, 2 * LENGTH - 1)
   distance = np.arange(LENGTH) - np.arange(LENGTH)[:, None] + LENGTH - 1
-  found = attentions(lengths, causal, lambda n: line[:, distance[:n, :n]])
+  mean = attentions(lengths, causal, lambda n: line[:, distance[:n, :n]])
   np.testing.assert_allclose(
-      found.divergence(targets.by_distance(found)[:, distance]), 0, atol=1e-9)
+      mean.divergence(targets.by_distance(mean)[:, distance]), 0, atol=1e-9)
 
 
 def test_in_a_decoder_r_is_the_log_of_the_mean_weights_and_a_floor():
-  found = attentions([3, 5, 5], True, random)
-  logits = targets.of_pairs(found)
+  mean = attentions([3, 5, 5], True, random)
+  logits = targets.pair_logits(mean)
   seen = np.tri(LENGTH) * (np.arange(LENGTH) < 5)[:, None] > 0
   np.testing.assert_allclose(logits[:, seen], np.log(
-      found.weights[:, seen] / found.pairs[seen]))
+      mean.weights[:, seen] / mean.pairs[seen]))
   np.testing.assert_allclose(np.exp(logits[:, ~seen]), 1e-9)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_uniform_attention_gives_uniform_rows(causal):
-  found = attentions([3, 6], causal, lambda n: np.zeros([HEADS, n, n]))
+  mean = attentions([3, 6], causal, lambda n: np.zeros([HEADS, n, n]))
   shape = {"T": (HEADS, LENGTH), "T_after": (HEADS, LENGTH - 1)}
   for name, shapes in (("R", {"R": (HEADS, LENGTH, LENGTH)}), ("T", shape)):
-    made = targets.of_layer(name, found, None, shapes)
-    np.testing.assert_allclose(found.divergence(made.logits), 0, atol=1e-12)
-    seen = made.logits[:, found.pairs > 0]
+    made = targets.replacement(name, mean, None, shapes)
+    np.testing.assert_allclose(mean.divergence(made.logits), 0, atol=1e-12)
+    seen = made.logits[:, mean.pairs > 0]
     np.testing.assert_allclose(np.ptp(made.logits[:, 5, :6], -1), 0, atol=1e-12)
     assert seen.min() > targets.FLOOR
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_t_meets_the_weight_of_each_distance(causal):
-  found = attentions([3, 5, 8, 8], causal, random)
-  made = targets.of_layer(
-      "T", found, None, {"T": (HEADS, 9), "T_after": (HEADS, 8)})
+  mean = attentions([3, 5, 8, 8], causal, random)
+  made = targets.replacement(
+      "T", mean, None, {"T": (HEADS, 9), "T_after": (HEADS, 8)})
   table, after = made.variables["T"], made.variables["T_after"]
   expected, observed = np.zeros([2, HEADS, 2 * LENGTH - 1])
   for n in (3, 5, 8, 8):
@@ -117,14 +117,14 @@ def test_t_meets_the_weight_of_each_distance(causal):
 
 
 def test_the_bias_of_the_layer_is_subtracted():
-  found = attentions([8], False, random)
+  mean = attentions([8], False, random)
   line = np.random.RandomState(3).randn(HEADS, 2 * LENGTH - 1)
   distance = np.arange(LENGTH) - np.arange(LENGTH)[:, None] + LENGTH - 1
   bias = line[:, distance]
   for name, shapes in (("R", {"R": (HEADS, 10, 10)}), ("T", {
       "T": (HEADS, LENGTH), "T_after": (HEADS, LENGTH - 1)})):
-    alone = targets.of_layer(name, found, None, shapes)
-    less = targets.of_layer(name, found, bias, shapes)
+    alone = targets.replacement(name, mean, None, shapes)
+    less = targets.replacement(name, mean, bias, shapes)
     np.testing.assert_allclose(less.logits, alone.logits)
     if name == "R":
       np.testing.assert_allclose(
@@ -162,26 +162,26 @@ def test_the_factors_of_a_triangle_ignore_what_is_above_it():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_fr_is_the_nearer_to_v_of_two_approximations_of_r(causal):
-  found = attentions([3, 6, 8, 8], causal, random)
+  mean = attentions([3, 6, 8, 8], causal, random)
   bias = np.random.RandomState(6).randn(HEADS, LENGTH, LENGTH)
   shapes = {"R1": (HEADS, 9, 2), "R2": (HEADS, 9, 2)}
-  made = targets.of_layer("FR", found, bias, shapes)
+  made = targets.replacement("FR", mean, bias, shapes)
   product = np.einsum("hik,hjk->hij", made.variables["R1"], made.variables["R2"])
-  seen = found.pairs > 0
+  seen = mean.pairs > 0
   np.testing.assert_allclose(
       (product[:, :8, :8] + bias)[:, seen], made.logits[:, seen])
   np.testing.assert_allclose(product[:, 8], product[:, 7])  # As the last known one.
-  table = targets.of_pairs(found) - bias
-  each = []
-  for weights in (np.stack([found.pairs] * HEADS), found.weights):
+  table = targets.pair_logits(mean) - bias
+  tables = []
+  for weights in (np.stack([mean.pairs] * HEADS), mean.weights):
     factors = [targets.low_rank(*pair, 2) for pair in zip(table, weights)]
-    each.append(found.divergence(np.stack([a @ b.T for a, b, _ in factors]) + bias))
-  np.testing.assert_allclose(found.divergence(made.logits), np.min(each, 0))
-  assert not np.allclose(*each)
-  full = targets.of_layer("FR", found, bias, {
+    tables.append(mean.divergence(np.stack([a @ b.T for a, b, _ in factors]) + bias))
+  np.testing.assert_allclose(mean.divergence(made.logits), np.min(tables, 0))
+  assert not np.allclose(*tables)
+  full = targets.replacement("FR", mean, bias, {
       "R1": (HEADS, LENGTH, LENGTH), "R2": (HEADS, LENGTH, LENGTH)})
   np.testing.assert_allclose(
-      found.divergence(full.logits), found.divergence(table + bias), atol=1e-6)
+      mean.divergence(full.logits), mean.divergence(table + bias), atol=1e-6)
 
 
 def test_alpha_is_exact():

@@ -180,9 +180,9 @@ def test_commands_add_what_a_model_differs_in_last(tmp_path):
 
 def test_lower_scores_are_better_if_their_names_or_the_flag_say_so():
   evaluation = study_types.Evaluation(tasks=(TASK,), lower_is_better=("odd",))
-  found = evaluation.with_scores([{
+  scored = evaluation.with_scores([{
       f"eval/{TASK}/{name}": 1.0 for name in ("mean_edit", "odd", "bleu")}])
-  assert [score.lower_is_better for score in found.scores] == [True, True, False]
+  assert [score.lower_is_better for score in scored.scores] == [True, True, False]
 
 
 def test_the_best_step_by_validation_is_compared_though_patience_ended_a_training(
@@ -195,18 +195,18 @@ def test_the_best_step_by_validation_is_compared_though_patience_ended_a_trainin
     checkpoint_files.save(model_dir / "best", 4)
     for of, value in ((name, .25), (f"eval/{TASK}/bleu", 50.0)):
       write_events(model_dir / "best" / f"{value}_eval", of, {4: value, 8: 2 * value})
-    found = validation_record.Record(
+    validation_ = validation_record.Record(
         str(model_dir), "edit_distance", greater_is_better=False)
-    found.add(4, .25, {})
-    found.write()
+    validation_.add(4, .25, {})
+    validation_.write()
     if "/v/" in str(model_dir):  # So training has no curve of the score.
       shutil.rmtree(model_dir / "bleu_eval")
   stopped = folder / "v/seed_2" / TASK
   for path in stopped.glob("model.ckpt-8.*"):
     path.unlink()
   checkpoint_files.save(stopped, 6)
-  found.path = str(stopped / "validation.json")
-  found.write(stopped_at=6)
+  validation_.path = str(stopped / "validation.json")
+  validation_.write(stopped_at=6)
   assert compare_models.main(flags(
       folder, *SCORES, "--best_by=edit_distance", "--json", str(tmp_path / "a"))) == 0
   assert "patience" in capsys.readouterr().out.lower()

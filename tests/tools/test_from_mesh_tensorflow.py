@@ -28,8 +28,8 @@ def layer(*names):
 
 def write(folder, layers, text=CONFIG):
   folder.mkdir()
-  variables = {f"{place}/{name}": value for place, found in layers.items()
-               for name, value in found.items()}
+  variables = {f"{place}/{name}": value for place, variables_ in layers.items()
+               for name, value in variables_.items()}
   checkpoint_writer.write(str(folder), "model.ckpt-20", variables.items())
   (folder / "operative_config.gin").write_text(text)
   return str(folder)

@@ -76,10 +76,10 @@ def assert_same_checkpoint(folder, other):
     assert (other / path.name).read_bytes() == path.read_bytes()
 
 
-def assert_same_tensors(expected, found):
-  assert found.keys() == expected.keys()
+def assert_same_tensors(expected, tensors):
+  assert tensors.keys() == expected.keys()
   for name, value in expected.items():
-    np.testing.assert_array_equal(found[name], value)
+    np.testing.assert_array_equal(tensors[name], value)
 
 
 @pytest.mark.slow
@@ -156,11 +156,11 @@ def test_float16_and_mixed_dtypes_become_float32(tmp_path, sentencepiece_model):
   tensors[name] = tensors[name].astype(ml_dtypes.bfloat16)
   hugging_face.save(tmp_path / "theirs", tensors)
   importing.run(str(tmp_path / "theirs"), str(tmp_path / "ours"))
-  found = hugging_face.variables(tmp_path / "ours")
+  variables = hugging_face.variables(tmp_path / "ours")
   for ours, theirs in (("shared/embedding", "shared.weight"),
                        ("encoder/rms_norm/scale", name)):
-    assert found[ours].dtype == np.float32
-    np.testing.assert_array_equal(found[ours], tensors[theirs].astype(np.float32))
+    assert variables[ours].dtype == np.float32
+    np.testing.assert_array_equal(variables[ours], tensors[theirs].astype(np.float32))
 
 
 def test_a_mixture_annealed_to_v_is_exported(folders, tmp_path):
@@ -340,11 +340,11 @@ def with_random_variables(folder, *gin):
 
 def assert_same_variables(folder, other):
   """Two checkpoints have the same values; names differ at most in SelfAttention's."""
-  found, expected = (
+  variables, expected = (
       {name.replace("/SelfAttention/", "/SyntheticAttention/"): value
        for name, value in hugging_face.variables(one).items()}
       for one in (folder, other))
-  assert_same_tensors(expected, found)
+  assert_same_tensors(expected, variables)
 
 
 def test_every_notation_goes_to_pytorch_and_comes_back(folders, tmp_path):
@@ -363,12 +363,12 @@ def test_every_notation_goes_to_pytorch_and_comes_back(folders, tmp_path):
   run("import", tmp_path / "theirs", f"--output={tmp_path}/again")
   assert_same_variables(tmp_path / "again", ours)
   gin_files.parse([str(tmp_path / "again" / "operative_config.gin")])
-  found_arch, found = trained.read(
+  arch_again, blocks_again = trained.read(
       str(tmp_path / "again" / "model.ckpt-0"), 0, lambda name: False)
-  assert found_arch == arch
-  assert {place: (one.description, one.heads, one.d_kv) for place, one in found.items()
-          } == {place: (one.description, one.heads, one.d_kv)
-                for place, one in blocks.items()}
+  described, described_again = (
+      {place: (layer.description, layer.heads, layer.d_kv)
+       for place, layer in layers.items()} for layers in (blocks, blocks_again))
+  assert (arch_again, described_again) == (arch, described)
 
 
 @pytest.mark.parametrize("attention, message", [
@@ -431,13 +431,13 @@ def test_tokens_that_a_tokenizer_adds_keep_their_ids(unigram, extra_ids, special
       str(unigram / "spiece.model"), extra_ids=extra_ids, legacy=False)
   theirs.add_tokens(["<sep>", "[new word]"], special_tokens=special)
   theirs.save_pretrained(unigram)
-  found = tokenizers.read(str(unigram), {})
-  assert found.size == len(theirs) == 72 + extra_ids
-  assert found.added == ("<sep>", "[new word]")
+  tokens_read = tokenizers.read(str(unigram), {})
+  assert tokens_read.size == len(theirs) == 72 + extra_ids
+  assert tokens_read.added == ("<sep>", "[new word]")
   copy = unigram.with_name("copy")
   copy.mkdir()
-  found.copy(copy)
-  gin.parse_config(found.bindings(str(copy)))
+  tokens_read.copy(copy)
+  gin.parse_config(tokens_read.bindings(str(copy)))
   ours = vocabulary.chosen()
   assert ours.vocab_size == len(theirs)
   assert ours.sentinels == [
@@ -448,7 +448,8 @@ def test_tokens_that_a_tokenizer_adds_keep_their_ids(unigram, extra_ids, special
     np.testing.assert_array_equal(ours.encode_tf(text), ours.encode(text))
   again = unigram.with_name("again")
   again.mkdir()
-  tokenizers.Tokenizer(found.path, ours.vocab_size, ours, found.model).export(again)
+  tokenizers.Tokenizer(
+      tokens_read.path, ours.vocab_size, ours, tokens_read.model).export(again)
   tokens = transformers.AutoTokenizer.from_pretrained(again)
   assert_same_tokens(tokens, ours, [*texts, *hugging_face.TEXTS[:4]])
 

@@ -55,37 +55,38 @@ def read(name, lengths=LENGTHS, number=2, most=10, split="train"):
 
 
 def test_lengths_cuts_and_packed_rows_are_right(task):
-  found = read(task)
-  assert found.tokens["inputs"].tolist() == [3, 6, 5, 4]
-  assert found.members[task].sizes["inputs"].tolist() == SIZES
-  assert found.members[task].sizes["targets"].tolist() == [2] * 4
-  assert found.whole and len(found.examples) == 2
+  findings = read(task)
+  assert findings.tokens["inputs"].tolist() == [3, 6, 5, 4]
+  assert findings.members[task].sizes["inputs"].tolist() == SIZES
+  assert findings.members[task].sizes["targets"].tolist() == [2] * 4
+  assert findings.whole and len(findings.examples) == 2
   # No two of them fit into one row of 6.
-  assert found.per_row == 1 and found.fill["inputs"] == 18 / 24
-  assert found.fill["targets"] == 0.5
+  assert findings.per_row == 1 and findings.fill["inputs"] == 18 / 24
+  assert findings.fill["targets"] == 0.5
 
 
 def test_examples_of_a_packed_row_are_told_apart(task):
-  found = read(task, {"inputs": 12, "targets": 4}, most=3)
-  row, other = found.packed
+  findings = read(task, {"inputs": 12, "targets": 4}, most=3)
+  row, other = findings.packed
   assert [len(ids) for ids in reading.segments(row, "inputs")] == [3, 9]
   assert [len(ids) for ids in reading.segments(other, "inputs")] == [5]
-  assert not found.whole and found.per_row == 1.5
+  assert not findings.whole and findings.per_row == 1.5
 
 
 @pytest.mark.slow
 def test_examples_made_to_length_are_not_called_cut(tasks_to_read):
-  found = read("synth_c4_span_corruption", {"inputs": 32, "targets": 14}, most=5)
-  assert found.longest_uncut("inputs") is None and set(found.tokens["inputs"]) == {32}
-  assert [row["cut"] for row in inspect_task.rows(found)[:2]] == [None, None]
+  findings = read("synth_c4_span_corruption", {"inputs": 32, "targets": 14}, most=5)
+  assert findings.longest_uncut("inputs") is None
+  assert set(findings.tokens["inputs"]) == {32}
+  assert [row["cut"] for row in inspect_task.rows(findings)[:2]] == [None, None]
 
 
 def test_a_mixture_shows_its_rates(task):
-  found = read("test_both")
-  assert found.rates == [("test_bytes", 3.0), ("test_more", 1.0)]
-  shares = [row["share"] for row in inspect_task.rows(found)
+  findings = read("test_both")
+  assert findings.rates == [("test_bytes", 3.0), ("test_more", 1.0)]
+  shares = [row["share"] for row in inspect_task.rows(findings)
             if row["kind"] == "rate"]
-  assert shares == [0.75, 0.25] and not found.members["test_more"].made
+  assert shares == [0.75, 0.25] and not findings.members["test_more"].made
 
 
 def test_the_command_prints_text_ids_and_table_and_draws_lengths(

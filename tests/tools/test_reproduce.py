@@ -70,8 +70,8 @@ def test_commands_parse_and_name_registered_tasks(table, row, scale):
           mixture.output_features)
       assert gin.query_parameter("utils.run.train_steps") > 0
   expected = {"V": "V", "Base+": "V"}.get(row.name, row.name)
-  found = gin_internals.bindings()
-  chosen = {values["attention"] for (_, name), values in found.items()
+  bindings = gin_internals.bindings()
+  chosen = {values["attention"] for (_, name), values in bindings.items()
             if name.endswith("synthesizer_stack") and "attention" in values}
   assert chosen == {expected}
 
@@ -155,9 +155,9 @@ def test_flags_that_do_not_go_together_are_refused(flags, message, capsys):
 def test_a_pattern_in_the_working_folder_names_files(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / "a.tsv").write_text("one")
-  found = [claims.contents([], [f"synthesizer_mtf.tasks.pairs.train = '{pattern}'"])
+  digests = [claims.contents([], [f"synthesizer_mtf.tasks.pairs.train = '{pattern}'"])
            for pattern in ("*.tsv", "?.tsv", "a.tsv")]
-  assert all(len(files) == 1 and files == found[0] for files in found)
+  assert all(len(files) == 1 and files == digests[0] for files in digests)
 
 
 def test_a_folder_of_runs_on_other_data_is_refused(tmp_path):

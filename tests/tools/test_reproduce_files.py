@@ -25,27 +25,28 @@ def without(key):
   return line
 
 
-def write(path, *found):
+def write(path, *written):
   path.write_text("".join(line if isinstance(line, str) else json.dumps(line) + "\n"
-                          for line in found))
+                          for line in written))
   return str(path)
 
 
 def test_lines_of_a_study_keep_the_keys_of_their_own(tmp_path):
   line = run_line(study="warm_start", curves={"loss": [[1, 2.0]]}, seconds=3.5)
   del line["table"], line["format"]
-  found = lines.read(write(tmp_path / "a.jsonl", line))
-  assert found.runs == [line] and found.setting["study"] == "warm_start"
+  results = lines.read(write(tmp_path / "a.jsonl", line))
+  assert results.runs == [line] and results.setting["study"] == "warm_start"
 
 
 def test_an_older_name_of_a_row_is_read_as_the_new_one(tmp_path):
-  found = lines.read(write(tmp_path / "a.jsonl", run_line("all alike"), run_line("R")))
-  assert [run["row"] for run in found.runs] == ["uniform", "R"]
+  results = lines.read(
+      write(tmp_path / "a.jsonl", run_line("all alike"), run_line("R")))
+  assert [run["row"] for run in results.runs] == ["uniform", "R"]
   with pytest.raises(ValueError, match="seed 1 of uniform on TASK is there twice"):
     lines.read(write(tmp_path / "a.jsonl", run_line("all alike"), run_line("uniform")))
 
 
-@pytest.mark.parametrize("found, number, message", [
+@pytest.mark.parametrize("line, number, message", [
     ([run_line(), '{"kind": "ru'], 2, "not a whole line of JSON .*cut off"),
     (["\n", "7\n"], 2, "not a JSON object"),
     ([run_line(), run_line(seed=2, format=2)], 2, "of format 2, which is not 1"),
@@ -66,16 +67,16 @@ def test_an_older_name_of_a_row_is_read_as_the_new_one(tmp_path):
         "steps", "finetune_steps", "gin_params")),
 ])
 def test_a_line_that_would_spoil_a_mean_is_an_error_with_its_place(
-    tmp_path, found, number, message):
-  path = write(tmp_path / "a.jsonl", *found)
+    tmp_path, line, number, message):
+  path = write(tmp_path / "a.jsonl", *line)
   with pytest.raises(ValueError, match=f"^{path}:{number}.*{message}"):
     lines.read(path)
 
 
-@pytest.mark.parametrize("found", [[], ["\n"], [{"kind": "row", **SETTING}]])
-def test_a_file_without_runs_is_an_error(tmp_path, found):
+@pytest.mark.parametrize("text", [[], ["\n"], [{"kind": "row", **SETTING}]])
+def test_a_file_without_runs_is_an_error(tmp_path, text):
   with pytest.raises(ValueError, match='a.jsonl has no line of kind "run"'):
-    lines.read(write(tmp_path / "a.jsonl", *found))
+    lines.read(write(tmp_path / "a.jsonl", *text))
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
@@ -90,21 +91,21 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path):
 def compared(tmp_path, capsys):
   """Writes two files, {(row, seed): scores}; returns Markdown and JSON lines."""
   def run(a, b, **changes):
-    files = [write(tmp_path / "a.jsonl", *lines_of(a)),
-             write(tmp_path / "b.jsonl", *lines_of(b, **changes))]
+    files = [write(tmp_path / "a.jsonl", *run_lines(a)),
+             write(tmp_path / "b.jsonl", *run_lines(b, **changes))]
     path = tmp_path / "out.jsonl"
     assert reproduce.main(["--compare", *files, f"--json={path}"]) == 0
-    found = list(map(json.loads, path.read_text().splitlines()))
-    return capsys.readouterr().out, found
+    compared_ = list(map(json.loads, path.read_text().splitlines()))
+    return capsys.readouterr().out, compared_
 
   return run
 
 
-def lines_of(runs, **changes):
+def run_lines(runs, **changes):
   """The lines of runs, {(row, seed): scores, or the reason of a failure}."""
-  for (row, seed), found in runs.items():
-    more = {"scores": found} if isinstance(found, dict) else {
-        "scores": {}, "status": "failed", "reason": found}
+  for (row, seed), scores in runs.items():
+    more = {"scores": scores} if isinstance(scores, dict) else {
+        "scores": {}, "status": "failed", "reason": scores}
     yield run_line(row, seed, **more, **changes)
 
 
@@ -137,14 +138,15 @@ def test_differences_are_paired_by_seed(compared):
 
 def test_only_differences_significant_after_correction_have_a_mark(compared):
   change = {seed: 1.6 + seed for seed in range(3)}  # p is 0.046 for each alone.
-  found = {"loss": 99, "one": 0, "two": 0}
-  a = {("R", seed): dict.fromkeys([*found, "around", "same"], 0.0) for seed in change}
-  b = {("R", seed): {**{name: x + more for name, more in found.items()},
+  shifts = {"loss": 99, "one": 0, "two": 0}
+  a = {("R", seed): dict.fromkeys([*shifts, "around", "same"], 0.0) for seed in change}
+  b = {("R", seed): {**{name: x + more for name, more in shifts.items()},
                      "around": x - 2.6, "same": 0.0} for seed, x in change.items()}
-  markdown, found = compared({**a, ("V", 1): {"loss": 3}}, {**b, ("V", 1): {"loss": 5}})
-  assert [line["excludes_zero"] for line in found] == [*3 * [True], False, None, None]
-  assert [line["significant"] for line in found] == [True, *3 * [False], None, None]
-  assert found[4]["interval"] is None and found[5]["interval"] is None
+  markdown, written = compared(
+      {**a, ("V", 1): {"loss": 3}}, {**b, ("V", 1): {"loss": 5}})
+  assert [line["excludes_zero"] for line in written] == [*3 * [True], False, None, None]
+  assert [line["significant"] for line in written] == [True, *3 * [False], None, None]
+  assert written[4]["interval"] is None and written[5]["interval"] is None
   assert [row[-1] for row in cells(markdown).values()][1:] == ["*", *5 * [""]]
   assert cells(markdown)["V", "loss"] == ["1", "3", "5", "+2", "-", "-", ""]
   assert "One pair has no interval" in markdown
@@ -152,13 +154,13 @@ def test_only_differences_significant_after_correction_have_a_mark(compared):
 
 def test_runs_and_scores_that_only_one_file_has_are_listed(compared):
   both = {"loss": 3.0}
-  markdown, found = compared(
+  markdown, written = compared(
       {("R", 1): both, ("R", 2): both, ("V", 1): both, ("D", 9): "no memory"},
       {("R", 1): {**both, "bleu": 9}, ("R", 2): "too hot", ("R", 3): both})
-  assert [(line["kind"], line["row"]) for line in found[:1]] == [
-      ("difference", "R")] and found[0]["seeds"] == [1]
+  assert [(line["kind"], line["row"]) for line in written[:1]] == [
+      ("difference", "R")] and written[0]["seeds"] == [1]
   assert [(line["only_in"], line["row"], line["seed"], line["scores"],
-           line["reason"]) for line in found[1:]] == [
+           line["reason"]) for line in written[1:]] == [
                ("a", "R", 2, ["loss"], "failed: too hot"),
                ("a", "V", 1, ["loss"], None),
                ("a", "D", 9, [], "failed: no memory"),
@@ -171,9 +173,9 @@ def test_runs_and_scores_that_only_one_file_has_are_listed(compared):
 
 
 def test_files_without_a_pair_say_so(compared):
-  markdown, found = compared({("R", 1): {"loss": 3}}, {("R", 2): {"loss": 3}})
+  markdown, written = compared({("R", 1): {"loss": 3}}, {("R", 2): {"loss": 3}})
   assert "No row, task, seed and score is in both files." in markdown
-  assert [line["kind"] for line in found] == ["unpaired"] * 2
+  assert [line["kind"] for line in written] == ["unpaired"] * 2
 
 
 def test_settings_that_differ_are_named(compared):
@@ -185,8 +187,8 @@ def test_settings_that_differ_are_named(compared):
 
 def test_two_tables_are_not_compared(tmp_path):
   runs = {("R", 1): {"loss": 3}}
-  files = [write(tmp_path / "a.jsonl", *lines_of(runs)),
-           write(tmp_path / "b.jsonl", *lines_of(runs, study="speed"))]
+  files = [write(tmp_path / "a.jsonl", *run_lines(runs)),
+           write(tmp_path / "b.jsonl", *run_lines(runs, study="speed"))]
   with pytest.raises(SystemExit, match="a.jsonl is of table 4 and .*b.jsonl of "
                      "study speed; compare two files of the same"):
     reproduce.main(["--compare", *files])

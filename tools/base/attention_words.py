@@ -45,8 +45,8 @@ def entries(word: str) -> list[str]:
 
 
 def _entries(stack):
-  found = _LIST.fullmatch(stack.strip())
-  return [entry.strip() for entry in (found[1].split(",") if found else [stack])]
+  listed = _LIST.fullmatch(stack.strip())
+  return [entry.strip() for entry in (listed[1].split(",") if listed else [stack])]
 
 
 def _value(stack):

@@ -22,19 +22,19 @@ def cores() -> list[int]:
 
 def _cpu_model():
   text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-  found = re.search(r"^model name\s*: (.*)", text, re.MULTILINE)
-  return found[1] if found else platform.machine()
+  name = re.search(r"^model name\s*: (.*)", text, re.MULTILINE)
+  return name[1] if name else platform.machine()
 
 
 def versions() -> dict[str, str]:
   """The versions of Python and of the packages that matter here."""
-  found = {"python": platform.python_version()}
+  versions_ = {"python": platform.python_version()}
   for package in _PACKAGES:
     try:
-      found[package] = importlib.metadata.version(package)
+      versions_[package] = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-      found[package] = "not installed"
-  return found
+      versions_[package] = "not installed"
+  return versions_
 
 
 def state() -> dict[str, dict]:

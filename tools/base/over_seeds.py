@@ -30,13 +30,13 @@ def estimates(figures: pd.DataFrame, sizes: pd.Series | None = None) -> pd.DataF
     the error and the interval are NaN, and so is the interval of figures that are equal
     in all seeds, whose spread is not known.
   """
-  found = pd.DataFrame({name: getattr(figures, name)()
+  means = pd.DataFrame({name: getattr(figures, name)()
                         for name in ("mean", "sem", "count")})
   sizes = figures.abs().max() if sizes is None else sizes
   has_spread = figures.std() > _ROUNDING * sizes
-  half = stats.t.ppf((1 + CONFIDENCE) / 2, found["count"] - 1) * found["sem"]
+  half = stats.t.ppf((1 + CONFIDENCE) / 2, means["count"] - 1) * means["sem"]
   half = half.where(has_spread)
-  return found.assign(low=found["mean"] - half, high=found["mean"] + half)
+  return means.assign(low=means["mean"] - half, high=means["mean"] + half)
 
 
 def tested(differences: pd.DataFrame, sizes: pd.Series | None = None) -> pd.DataFrame:
@@ -50,12 +50,12 @@ def tested(differences: pd.DataFrame, sizes: pd.Series | None = None) -> pd.Data
     `estimates` with "p", the p of Student's paired test, corrected by Holm for the
     number of columns with more than one seed. Columns without an interval have NaN.
   """
-  found = estimates(differences, sizes)
-  t = (found["mean"] / found["sem"]).abs()
-  p = pd.Series(2 * stats.t.sf(t, found["count"] - 1), found.index)
-  p = p.where(found["low"].notna(), 1)[found["count"] > 1].sort_values()
+  means = estimates(differences, sizes)
+  t = (means["mean"] / means["sem"]).abs()
+  p = pd.Series(2 * stats.t.sf(t, means["count"] - 1), means.index)
+  p = p.where(means["low"].notna(), 1)[means["count"] > 1].sort_values()
   p = (p * np.arange(len(p), 0, -1)).cummax().clip(upper=1)
-  return found.assign(p=p.where(found["low"].notna()))
+  return means.assign(p=p.where(means["low"].notna()))
 
 
 def text(estimate: pd.Series, digits: int) -> str:

@@ -62,8 +62,8 @@ def steps_per_second(model_dir: Folder) -> float:
 
 def log_perplexity(model_dir: Folder, step: int, suffix: str = "") -> float | None:
   """Returns the log perplexity on held-out text, or None; see `scores`."""
-  found = teacher_forced(model_dir, step, suffix).get("neg_log_perplexity")
-  return None if found is None else -found
+  negative = teacher_forced(model_dir, step, suffix).get("neg_log_perplexity")
+  return None if negative is None else -negative
 
 
 def teacher_forced(model_dir: Folder, step: int, suffix: str = "") -> dict[str, float]:
@@ -78,13 +78,13 @@ def teacher_forced(model_dir: Folder, step: int, suffix: str = "") -> dict[str, 
     a dict from names to floats. Each task of a mixture has a folder, and the floats are
     the means over the tasks.
   """
-  found = [(os.path.basename(folder), values) for folder in sorted(
+  written = [(os.path.basename(folder), values) for folder in sorted(
       glob.glob(os.path.join(model_dir, _folder("eval_*", suffix))))
            if (values := {tag: value for tag, at, value in scalars(folder)
                           if at == step})]
   # Of several evaluations the first one counts, whose folders end alike.
-  ends = [_END.findall(name) for name, _ in found]
-  of_tasks = [values for (_, values), end in zip(found, ends) if end == ends[0]]
+  ends = [_END.findall(name) for name, _ in written]
+  of_tasks = [values for (_, values), end in zip(written, ends) if end == ends[0]]
   return {tag: statistics.mean(values[tag] for values in of_tasks if tag in values)
           for values in of_tasks for tag in values}
 
@@ -102,11 +102,11 @@ def scores(model_dir: Folder, step: int, suffix: str = "") -> dict[str, float]:
   """
   folders = (glob.glob(os.path.join(model_dir, _folder("*_eval", suffix))) +
              glob.glob(os.path.join(model_dir, "perplexity")))
-  found = {tag: value for folder in sorted(folders)
+  written = {tag: value for folder in sorted(folders)
            for tag, at, value in scalars(folder)
            if at == step and tag.startswith("eval/")}
   loss = log_perplexity(model_dir, step, suffix)
-  return found if loss is None else {**found, "log_perplexity": loss}
+  return written if loss is None else {**written, "log_perplexity": loss}
 
 
 def losses(log: pathlib.Path) -> list[tuple[int, float]]:

@@ -37,7 +37,7 @@ def parts(operations: Iterable[mtf.Operation]) -> dict[str, str]:
     the blocks are the embedding. Logits and loss begin with the first product with
     the table of the logits.
   """
-  found, seen, in_loss = {}, set(), False
+  parts_, seen, in_loss = {}, set(), False
   for op in operations:
     if "/gradients/" in op.name or isinstance(op, mtf.Variable):
       continue
@@ -47,10 +47,10 @@ def parts(operations: Iterable[mtf.Operation]) -> dict[str, str]:
       continue
     in_loss = in_loss or (stack in seen and any(map(_is_logits_table, op.inputs)))
     if in_loss:
-      found[op.name] = "logits and loss"
+      parts_[op.name] = "logits and loss"
     elif inner and stack not in seen:
-      found[op.name] = "embedding"
-  return found
+      parts_[op.name] = "embedding"
+  return parts_
 
 
 def _is_logits_table(tensor):

@@ -19,12 +19,12 @@ def bare_seconds(graph: tf.Graph, dtype: tf.DType) -> float:
   Returns:
     the sum of the medians, in seconds.
   """
-  found = collections.Counter(
+  counts = collections.Counter(
       (op.get_attr("equation").decode(), *(tuple(x.shape.as_list()) for x in op.inputs))
       for op in graph.get_operations() if op.type == "Einsum")
   with tf.Graph().as_default(), tf.Session() as session:
     return sum(count * _median(session, dtype, *product)
-               for product, count in found.items())
+               for product, count in counts.items())
 
 
 def _median(session, dtype, equation, *shapes):

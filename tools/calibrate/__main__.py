@@ -144,10 +144,10 @@ def table(made: fitting.Fit, chosen: dict[str, str]) -> str:
   """Returns a table of the heads: how much of each one's attention is constant."""
   lines = [["layer", "head", "to", "mean entropy", "divergence"]]
   for name, notation in chosen.items():
-    found, logits = made.means[name], made.found[name].logits
+    mean, logits = made.means[name], made.replacements[name].logits
     if logits is None:
       continue
-    entropy, divergence = found.entropy(), found.divergence(logits)
+    entropy, divergence = mean.entropy(), mean.divergence(logits)
     lines += [[name, str(head), notation, f"{entropy[head]:.3f}",
                f"{max(divergence[head], 0):.3f}"] for head in range(len(entropy))]
   return (f"{tabular.markdown(lines)}\n\n"
@@ -159,16 +159,16 @@ def table(made: fitting.Fit, chosen: dict[str, str]) -> str:
 def notes(made: fitting.Fit, biases: Mapping[str, Any]) -> list[str]:
   """Returns sentences about what the table leaves out."""
   lines = []
-  for name, found in made.found.items():
+  for name, replacement in made.replacements.items():
     pairs = made.means[name].pairs
     can = np.ones_like(pairs) if made.layers[name].sees_later else np.tri(len(pairs))
     never = int(((pairs == 0) * can).sum())
-    if found.logits is not None and never:
+    if replacement.logits is not None and never:
       lines.append(
           f"{name}: no text has {never} of the {int(can.sum())} pairs of positions; "
           f"their logit is {targets.FLOOR:.3f}, the log of a weight of 1e-9.")
-    lines += [f"{name}: {note}." for note in found.notes]
-  if any(name in biases for name in made.found):
+    lines += [f"{name}: {note}." for note in replacement.notes]
+  if any(name in biases for name in made.replacements):
     lines.append("T5's relative position bias stays in the model; it is subtracted "
                  "from the new logits.")
   return lines
@@ -202,7 +202,7 @@ def parser(name: str, doc: str | None, needs_output: bool) -> argparse.ArgumentP
 
 
 def _heads(text):
-  return [arguments.not_negative(each) for each in text.split(",")]
+  return [arguments.not_negative(head) for head in text.split(",")]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -41,7 +41,7 @@ def choose(to: str, layers: Mapping[str, moments.Layer],
   if all(layer.notation != "V" for layer in layers.values()):
     raise checks.Error(
         "the model has no layer with dot products alone, but "
-        f"{', '.join(f'{n} is {each.notation}' for n, each in layers.items())}; "
+        f"{', '.join(f'{n} is {layer.notation}' for n, layer in layers.items())}; "
         "name a model whose self-attention is V.")
   chosen: dict[str, str] = {}
   for word, members in _by_stack(to, layers):
@@ -109,20 +109,20 @@ def entries(layers: Mapping[str, moments.Layer],
   raw = {scope: values["attention"]
          for (scope, selector), values in gin_internals.bindings().items()
          if selector == stack.SELECTOR and "attention" in values}
-  found: dict[str, list[Any]] = {}
+  lists: dict[str, list[Any]] = {}
   for name, notation in chosen.items():
     scope, block = layers[name].scope, name.rpartition("/")[2]
     if not block.isdigit():
       raise checks.Error(f"{name} is a second attention of its block, which no list of "
                          "attentions can name; only stacks with one attention in each "
                          "block can be calibrated.")
-    if scope not in found:
-      members = [each for each in layers.values() if each.scope == scope]
+    if scope not in lists:
+      members = [layer for layer in layers.values() if layer.scope == scope]
       _, now = gin_files.nearest(scope, raw)
-      found[scope] = (list(now) if isinstance(now, (list, tuple))
+      lists[scope] = (list(now) if isinstance(now, (list, tuple))
                       else [now] * len(members))
-    found[scope][int(block)] = notation
-  return found
+    lists[scope][int(block)] = notation
+  return lists
 
 
 def lengths(layers: Mapping[str, moments.Layer]) -> dict[str, int]:

@@ -29,25 +29,26 @@ def sentence(name: str, split: str, lengths: Mapping[str, int], number: int,
     model's lengths, as span corruption does.
   """
   task = seqio.get_mixture_or_task(name)
-  members = [each for each in seqio.get_subtasks(task) if split in each.splits]
-  made = [each.name for each in members if not cuts.cuts_only(each)]
+  members = [member for member in seqio.get_subtasks(task) if split in member.splits]
+  made = [member.name for member in members if not cuts.cuts_only(member)]
   if made:
     return None if len(made) == len(members) else (
         f"Texts of {name} with more tokens than the model's sequences are cut. They "
         f"are not counted, as {made[0]} makes texts of these lengths.")
   options = {key: gin_files.bound(f"mesh_train_dataset_fn.{key}", default)
              for key, default in (("shuffle", True), ("use_cached", False))}
-  found = [
+  cuts_ = [
       {key: len(row[key]) > most for key, most in lengths.items() if key in row}
       for row in itertools.islice(rows(lambda: task.get_dataset(
           None, split=split, seed=seed, num_epochs=None, **options)), number)]
-  cut = sum(any(row.values()) for row in found)
+  cut = sum(any(row.values()) for row in cuts_)
   if not cut:
     return None
-  each = ", ".join(f"{sum(row.get(key, False) for row in found)} with {key} over {most}"
-                   for key, most in lengths.items())
-  return (f"{cut} of the first {len(found)} texts of {name} ({cut / len(found):.1%}) "
-          f"have more tokens than the model's sequences and are cut ({each}), so the "
+  counts = ", ".join(
+      f"{sum(row.get(key, False) for row in cuts_)} with {key} over {most}"
+      for key, most in lengths.items())
+  return (f"{cut} of the first {len(cuts_)} texts of {name} ({cut / len(cuts_):.1%}) "
+          f"have more tokens than the model's sequences and are cut ({counts}), so the "
           "mean is not that of whole texts; see `utils.run.sequence_length`.")
 
 
@@ -68,9 +69,9 @@ def rows(make: Callable[[], tf.data.Dataset]
     session.run(iterator.initializer)
     while True:
       try:
-        found = session.run(row)
+        values = session.run(row)
       except tf.errors.OutOfRangeError:
         return
-      yield found
+      yield values
   finally:
     session.close()

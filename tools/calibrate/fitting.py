@@ -5,7 +5,7 @@
     other.restore(path, fitting.variables(fit))                # The model with targets.
 
 `fit.means` has the mean attention and the entropies of each layer and head, and
-`fit.found` what takes the place of V, in the layers that were asked for.
+`fit.replacements` what takes the place of V, in the layers that were asked for.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from synthesizer_mtf.tools.calibrate import targets
 # Functions that fit attentions which depend on the tokens, by notation. Each gets all
 # of its layers at once: (graph, batches, shapes of the variables by layer, means,
 # biases). studies/calibration/ has those of D and FD.
-FURTHER: dict[str, Callable[..., dict[str, targets.Found]]] = {}
+FURTHER: dict[str, Callable[..., dict[str, targets.Replacement]]] = {}
 
 
 def names() -> tuple[str, ...]:
@@ -36,12 +36,12 @@ class Fit(NamedTuple):
 
   Attributes:
     means: the `Means` of each layer that is V, by its name, such as "encoder/0".
-    found: the `Found` of each layer that was asked for; its variables have the names
+    replacements: that of each layer that was asked for; its variables have the names
       that they have in the layer, such as "R".
     layers: `reading.Graph.layers` of the model with V.
   """
   means: dict[str, means.Means]
-  found: dict[str, targets.Found]
+  replacements: dict[str, targets.Replacement]
   layers: Mapping[str, moments.Layer]
 
 
@@ -65,19 +65,19 @@ def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
   Raises:
     ValueError: a target has an option that cannot be made from V.
   """
-  found = dict(known) if known else means.gather(
+  averages = dict(known) if known else means.gather(
       map(graph.sums, batches()), graph.layers)
   biases, made = graph.biases(), {}
   inside = {name: _inside(graph.layers[name].place, shapes) for name in notations}
   for name, notation in notations.items():
     if notation in targets.NAMES:
-      made[name] = targets.of_layer(
-          notation, found[name], biases.get(name), inside[name])
+      made[name] = targets.replacement(
+          notation, averages[name], biases.get(name), inside[name])
   for function in dict.fromkeys(FURTHER.values()):
     made.update(function(
         graph, batches, {name: inside[name] for name, notation in notations.items()
-                         if FURTHER.get(notation) is function}, found, biases))
-  return Fit(found, {name: made[name] for name in notations}, graph.layers)
+                         if FURTHER.get(notation) is function}, averages, biases))
+  return Fit(averages, {name: made[name] for name in notations}, graph.layers)
 
 
 def _inside(place, shapes):
@@ -96,8 +96,8 @@ def variables(made: Fit, heads: Mapping[str, Sequence[int]] | None = None,
       others are V. None for a model without mixtures.
   """
   new = {made.layers[name].place + variable: value
-         for name, found in made.found.items()
-         for variable, value in found.variables.items()}
+         for name, replacement in made.replacements.items()
+         for variable, value in replacement.variables.items()}
   for name, chosen in (heads or {}).items():
     layer = made.layers[name]
     new[layer.place + "alpha"] = targets.alpha(

@@ -59,10 +59,10 @@ class Means:
     sums = np.cumsum(weights, -1)
     safe = np.maximum(sums, 1e-300)
     # The entropy of w_0 / s, ..., w_n / s is log s - sum_j w_j log w_j / s.
-    each = np.log(safe) - np.cumsum(
+    entropies = np.log(safe) - np.cumsum(
         weights * np.log(np.maximum(weights, 1e-300)), -1) / safe
     queries = self.queries
-    return (queries * each).sum((-1, -2)) / max(queries.sum(), 1)
+    return (queries * entropies).sum((-1, -2)) / max(queries.sum(), 1)
 
   def divergence(self, logits: np.ndarray) -> np.ndarray:
     """The mean KL divergence of the queries' weights from a constant attention.
@@ -94,10 +94,10 @@ def gather(batches: Iterable[Mapping[str, moments.Sums]],
   Returns:
     a dict from the names of layers to `Means`.
   """
-  found: dict[str, Means] = {}
+  averages: dict[str, Means] = {}
   for batch in batches:
     for name, sums in batch.items():
-      if name not in found:
-        found[name] = Means(layers[name].heads, layers[name].length)
-      found[name].add(sums)
-  return found
+      if name not in averages:
+        averages[name] = Means(layers[name].heads, layers[name].length)
+      averages[name].add(sums)
+  return averages

@@ -161,9 +161,9 @@ class Graph:
     Returns:
       a dict from their names to <float32> of their shapes, in nats per target token.
     """
-    (_, tokens), found = self.session.run(
+    (_, tokens), values = self.session.run(
         (self._losses, self._gradients), self._feeds(batch))
-    return {name: gradient / max(tokens.sum(), 1) for name, gradient in found.items()}
+    return {name: gradient / max(tokens.sum(), 1) for name, gradient in values.items()}
 
   def _feeds(self, batch):
     return {placeholder: batch[name] for name, placeholder in self._fed.items()}
@@ -278,9 +278,9 @@ class Data:
     """
     rows = cut_texts.rows(lambda: self._dataset().batch(self._batch_size))
     try:
-      for found in tqdm.tqdm(itertools.islice(rows, number), what, number,
+      for batch in tqdm.tqdm(itertools.islice(rows, number), what, number,
                              unit=" batches", mininterval=1):
-        yield {name: np.pad(found[name], [(0, shape[0] - len(found[name])), (0, 0)])
+        yield {name: np.pad(batch[name], [(0, shape[0] - len(batch[name])), (0, 0)])
                for name, shape in self.spec.items()}
     finally:
       rows.close()
@@ -300,10 +300,10 @@ def _vocabulary(task):
   vocabulary that is in cloud storage.
   """
   try:
-    found = mesh_transformer.get_vocabulary()
-    if not any(checks.unreachable(getattr(each(found), "sentencepiece_model_file", ""))
-               for each in (utils.inputs_vocabulary, utils.targets_vocabulary)):
-      return found
+    chosen = mesh_transformer.get_vocabulary()
+    if not any(checks.unreachable(getattr(side(chosen), "sentencepiece_model_file", ""))
+               for side in (utils.inputs_vocabulary, utils.targets_vocabulary)):
+      return chosen
     why = "cannot be read without a network"
   except ValueError:
     why = "is that of a task that is not registered"

@@ -85,10 +85,10 @@ def _tables(blocks: Iterable[Any]) -> Iterable[str]:
 def _lengthen(scope, cls, length):
   """Binds `max_length` to the longest sequence, unless gin has a length."""
   with gin.config_scope(scope or None):
-    found = gin.get_bindings(f"synthesizer_mtf.{cls}")
-  if found.get("tile_length"):
+    bound = gin.get_bindings(f"synthesizer_mtf.{cls}")
+  if bound.get("tile_length"):
     return
-  given = found.get("max_length")
+  given = bound.get("max_length")
   if given is None:
     gin.bind_parameter(
         gin_files.parameter(scope, f"synthesizer_mtf.{cls}", "max_length"), length)

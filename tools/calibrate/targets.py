@@ -25,7 +25,7 @@ _ROUNDS = 300  # Far more than texts need.
 _ENOUGH = 1e-7  # The share of the weight that may differ in the end.
 
 
-class Found(NamedTuple):
+class Replacement(NamedTuple):
   """What takes the place of a layer's attention.
 
   Attributes:
@@ -39,7 +39,7 @@ class Found(NamedTuple):
   notes: list[str]
 
 
-def of_pairs(found: means.Means) -> np.ndarray:
+def pair_logits(mean: means.Means) -> np.ndarray:
   """The logits of each pair of positions that are nearest to all attentions.
 
   They have the least mean KL divergence (`Means.divergence`). If the queries at each
@@ -53,13 +53,13 @@ def of_pairs(found: means.Means) -> np.ndarray:
   Returns:
     <float64>[heads, length, memory_length]; `FLOOR` for pairs never seen.
   """
-  share = _nearest(found, found.weights, lambda share: share, lambda values: values, -1)
+  share = _nearest(mean, mean.weights, lambda share: share, lambda values: values, -1)
   # As in the mean of the longest texts, the weights of a row sum to 1.
   total = share.sum(-1, keepdims=True)
   return _log(share / np.where(total > 0, total, 1))
 
 
-def by_distance(found: means.Means) -> np.ndarray:
+def by_distance(mean: means.Means) -> np.ndarray:
   """The logits for each distance of key and query that are nearest to all attentions.
 
   They, too, have the least mean KL divergence, so the mean weight at each distance is
@@ -73,13 +73,13 @@ def by_distance(found: means.Means) -> np.ndarray:
     <float64>[heads, 2 * length - 1], for the distances 1 - length, ..., length - 1;
     negative ones for keys before the query. `FLOOR` for distances never seen.
   """
-  distance = _distances(len(found.pairs))
-  flat, size = distance.ravel(), 2 * len(found.pairs) - 1
+  distance = _distances(len(mean.pairs))
+  flat, size = distance.ravel(), 2 * len(mean.pairs) - 1
 
   def add(values):  # [heads, length, length] -> [heads, distances]
     return np.stack([np.bincount(flat, head.ravel(), size) for head in values])
 
-  share = _nearest(found, add(found.weights), lambda share: share[:, distance], add,
+  share = _nearest(mean, add(mean.weights), lambda share: share[:, distance], add,
                    -1)
   return _log(share / np.maximum(share.max(-1, keepdims=True), 1e-300))
 
@@ -93,7 +93,7 @@ def _log(share):
   return np.log(np.maximum(share, np.exp(FLOOR)))
 
 
-def _nearest(found, observed, spread, add, axis):
+def _nearest(mean, observed, spread, add, axis):
   """The constant attention whose weights add up to those of V.
 
   It is found in rounds. Each multiplies a share by V's weight there, and divides it by
@@ -110,14 +110,14 @@ def _nearest(found, observed, spread, add, axis):
   Returns:
     <float64>[heads, ...], shares of at least 0.
   """
-  queries = found.queries
+  queries = mean.queries
   share = (observed > 0).astype(np.float64)
   for _ in range(_ROUNDS):
     # A query that sees the keys 0, ..., n shares its weight among them.
     sums = np.cumsum(spread(share), -1)
-    each = np.divide(queries, sums, out=np.zeros_like(sums), where=(queries > 0) & (
+    shares = np.divide(queries, sums, out=np.zeros_like(sums), where=(queries > 0) & (
         sums > 0))
-    expected = share * add(np.cumsum(each[..., ::-1], -1)[..., ::-1])
+    expected = share * add(np.cumsum(shares[..., ::-1], -1)[..., ::-1])
     if np.abs(observed - expected).sum() < _ENOUGH * observed.sum():
       break
     share = np.divide(share * observed, expected, out=np.zeros_like(share),
@@ -179,8 +179,8 @@ def _solve(table, weights, known):
   return np.linalg.solve(normal + ridge * np.eye(rank), right[..., None])[..., 0]
 
 
-def of_layer(notation: str, found: means.Means, bias: np.ndarray | None,
-             shapes: Mapping[str, Sequence[int]]) -> Found:
+def replacement(notation: str, mean: means.Means, bias: np.ndarray | None,
+             shapes: Mapping[str, Sequence[int]]) -> Replacement:
   """The variables of one layer.
 
   Args:
@@ -194,15 +194,15 @@ def of_layer(notation: str, found: means.Means, bias: np.ndarray | None,
   """
   without = 0 if bias is None else np.asarray(bias, np.float64)
   if notation == "T":
-    return _toeplitz(found, without, shapes)
-  logits = of_pairs(found)
+    return _toeplitz(mean, without, shapes)
+  logits = pair_logits(mean)
   if notation == "FR":
-    return _factorized(found, logits, without, shapes)
+    return _factorized(mean, logits, without, shapes)
   heads, size, _ = shapes["R"]
   table = np.full([heads, size, size], FLOOR)
-  length = _fitting(len(found.pairs), size, notation)
+  length = _fitting(len(mean.pairs), size, notation)
   table[:, :length, :length] = logits - without
-  return Found({"R": table}, logits, [])
+  return Replacement({"R": table}, logits, [])
 
 
 def _fitting(length, size, notation):
@@ -213,9 +213,9 @@ def _fitting(length, size, notation):
   return length
 
 
-def _toeplitz(found, bias, shapes):
-  total = by_distance(found)
-  length = _fitting(len(found.pairs), shapes["T"][1], "T")
+def _toeplitz(mean, bias, shapes):
+  total = by_distance(mean)
+  length = _fitting(len(mean.pairs), shapes["T"][1], "T")
   table = total
   if np.ndim(bias):
     # The bias of a distance, from the first and the last query.
@@ -225,10 +225,10 @@ def _toeplitz(found, bias, shapes):
     if name in shapes:
       variables[name] = np.full(shapes[name], FLOOR)
       variables[name][:, :part.shape[1]] = part
-  return Found(variables, total[:, _distances(length)], [])
+  return Replacement(variables, total[:, _distances(length)], [])
 
 
-def _factorized(found, logits, bias, shapes):
+def _factorized(mean, logits, bias, shapes):
   """FR, as the best of two approximations of R.
 
   A logit counts as often as its pair was seen, or in proportion to V's weight there,
@@ -236,24 +236,24 @@ def _factorized(found, logits, bias, shapes):
   the nearer to V.
   """
   heads, size, rank = shapes["R1"]
-  _fitting(len(found.pairs), size, "FR")
+  _fitting(len(mean.pairs), size, "FR")
   left, right = np.zeros([heads, size, rank]), np.zeros(shapes["R2"])
   made = np.zeros_like(logits)
   least = np.full(heads, np.inf)
-  for weights in (np.broadcast_to(found.pairs, logits.shape), found.weights):
-    factors = [low_rank(table, each, rank)[:2]
-               for table, each in zip(logits - bias, weights)]
+  for weights in (np.broadcast_to(mean.pairs, logits.shape), mean.weights):
+    factors = [low_rank(table, weights_, rank)[:2]
+               for table, weights_ in zip(logits - bias, weights)]
     rows, columns = map(np.stack, zip(*factors))
-    product = np.where(found.pairs > 0, rows @ columns.transpose(0, 2, 1) + bias, FLOOR)
-    divergence = found.divergence(product)
+    product = np.where(mean.pairs > 0, rows @ columns.transpose(0, 2, 1) + bias, FLOOR)
+    divergence = mean.divergence(product)
     better = divergence < least
     # Positions that no text has are as the last one that a text has.
-    known = np.minimum(np.arange(size), max(int((found.pairs > 0).any(0).sum()), 1) - 1)
+    known = np.minimum(np.arange(size), max(int((mean.pairs > 0).any(0).sum()), 1) - 1)
     left[better], right[better] = rows[better][:, known], columns[better][:, known]
     made[better], least[better] = product[better], divergence[better]
-  errors = _error(logits - made, found.pairs)
-  more = least - found.divergence(logits)
-  return Found({"R1": left, "R2": right}, made, [
+  errors = _error(logits - made, mean.pairs)
+  more = least - mean.divergence(logits)
+  return Replacement({"R1": left, "R2": right}, made, [
       f"rank {rank} leaves an error of {errors.mean():.3g} in R's logits (root of the "
       f"mean square; at most {errors.max():.3g} in a head), and a divergence that is "
       f"larger by {more.mean():.3g} (at most {more.max():.3g})"])

@@ -71,10 +71,11 @@ def _slots(reader, graph, saved):
   optimizer = gin_files.bound("utils.run.optimizer", None)
   if optimizer is None:
     return
-  found = reader.get_variable_to_shape_map()
+  saved_shapes = reader.get_variable_to_shape_map()
   for name, slots in optimizer_slots.shapes(
       optimizer, {name: graph.shapes[name] for name in graph.trained}).items():
     for ending, shape in slots.items():
       old = saved[name] + ending
-      yield name + ending, (np.asarray(reader.get_tensor(old))
-                            if found.get(old) == shape else np.zeros(shape, np.float32))
+      yield name + ending, (
+          np.asarray(reader.get_tensor(old)) if saved_shapes.get(old) == shape
+          else np.zeros(shape, np.float32))

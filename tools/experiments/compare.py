@@ -32,10 +32,10 @@ def compare(paths: list[str], json_path: str | None) -> None:
   if {"table", "study"} & {key for key, _, _ in differing}:
     raise checks.Error(f"{a.path} is of {_subject(a)} and {b.path} of {_subject(b)}; "
                        "compare two files of the same.")
-  found, single = _differences(a, b), list(_unpaired(a, b))
-  print(_markdown(a, b, differing, found, single))
+  tested, single = _differences(a, b), list(_unpaired(a, b))
+  print(_markdown(a, b, differing, tested, single))
   tabular.write_json([
-      *map(_line, found.index, found.to_dict("records")), *single], json_path)
+      *map(_line, tested.index, tested.to_dict("records")), *single], json_path)
 
 
 def _subject(of):
@@ -57,10 +57,10 @@ def _differences(a, b):
   grouped = pairs.assign(
       difference=pairs["b"] - pairs["a"], size=pairs[["a", "b"]].abs().max(axis=1)
       ).groupby(_KEY, sort=False)
-  found = over_seeds.tested(pd.DataFrame({
+  tested = over_seeds.tested(pd.DataFrame({
       key: of["difference"].reset_index(drop=True) for key, of in grouped}),
       grouped["size"].max())
-  return found.assign(
+  return tested.assign(
       a=grouped["a"].mean(), b=grouped["b"].mean(), seeds=grouped["seed"].agg(list))
 
 
@@ -113,11 +113,11 @@ def _reason(run):
   return ": ".join(filter(None, [run["status"], run.get("reason")]))
 
 
-def _markdown(a, b, differing, found, single):
+def _markdown(a, b, differing, tested, single):
   return "\n".join([
       f"# {_subject(a).capitalize()}, compared", "",
       f"- A: {a.path}", f"- B: {b.path}", "",
-      *_warnings(differing), *_table(found), *_alone(single)])
+      *_warnings(differing), *_table(tested), *_alone(single)])
 
 
 def _warnings(differing):
@@ -127,16 +127,16 @@ def _warnings(differing):
     yield ""
 
 
-def _table(found):
-  if found.empty:
+def _table(tested):
+  if tested.empty:
     yield "No row, task, seed and score is in both files."
     return
   yield tabular.markdown([
       [*_KEY, "pairs", "A", "B", "B - A", "95% interval", "p", ""],
       *([*key, str(len(of["seeds"])), f"{of['a']:.5g}", f"{of['b']:.5g}",
-         *over_seeds.cells(of, "+.4g")] for key, of in found.iterrows())])
-  yield f"\nDifferences are B - A, each of the same seed. {over_seeds.note(found)}"
-  if (found["count"] == 1).any():
+         *over_seeds.cells(of, "+.4g")] for key, of in tested.iterrows())])
+  yield f"\nDifferences are B - A, each of the same seed. {over_seeds.note(tested)}"
+  if (tested["count"] == 1).any():
     yield "One pair has no interval: an interval needs two seeds in both files."
 
 

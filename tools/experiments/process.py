@@ -63,12 +63,12 @@ class Running:
   def goes_on(self) -> bool:
     """Whether the command still runs; reads new lines of its log, and moves the bar."""
     ended = self._process.poll() is not None
-    found = [int(a or b) for a, b in _STEP.findall(self._new_lines())]
-    if self.steps and found:
+    steps = [int(a or b) for a, b in _STEP.findall(self._new_lines())]
+    if self.steps and steps:
       if self._first is None:  # An earlier run did the steps before this one.
-        self._first = min(found)
+        self._first = min(steps)
         self.before = max(0, self._first - 1 - self.steps.start)
-      self.done = max(found) - self.steps.start
+      self.done = max(steps) - self.steps.start
     if self.steps and ended and not self._process.returncode:
       self.done = len(self.steps)
     self._bar.initial, self._bar.n = self.before, self.done

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     tabular.write_json(rows(findings), args.json)
 
 
-def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:
+def text(findings: reading.Findings, features: dict[str, seqio.Feature]) -> list[str]:
   """Returns the findings as lines of text.
 
   Args:
@@ -55,18 +55,18 @@ def text(found: reading.Found, features: dict[str, seqio.Feature]) -> list[str]:
     features: the features of the task, with their vocabularies.
   """
   lines = []
-  for number, row in enumerate(found.examples, 1):
+  for number, row in enumerate(findings.examples, 1):
     lines += [f"\nexample {number}"]
-    for key in found.tokens:
+    for key in findings.tokens:
       lines += _shown(key, row[key], features[key], row.get(f"{key}_pretokenized"))
-  for number, row in enumerate(found.packed, 1):
+  for number, row in enumerate(findings.packed, 1):
     lines += [f"\npacked row {number}"]
-    for key in found.tokens:
+    for key in findings.tokens:
       for index, ids in enumerate(reading.segments(row, key), 1):
         lines += _shown(f"{key} of example {index}", ids, features[key])
-  unknown = found.unknown.sentence(found.name)
-  return [*lines, "", *_table(found), *([unknown] if unknown else []), "",
-          *_of_rates(found)]
+  unknown = findings.unknown.sentence(findings.name)
+  return [*lines, "", *_table(findings), *([unknown] if unknown else []), "",
+          *_rates(findings)]
 
 
 def _shown(title, ids, feature, pretokenized=None):
@@ -82,35 +82,35 @@ def _shown(title, ids, feature, pretokenized=None):
           f"    decoded  {decoded!r}"]
 
 
-def rows(found: reading.Found) -> list[dict[str, Any]]:
+def rows(findings: reading.Findings) -> list[dict[str, Any]]:
   """Returns the counts: a dict for each feature, and one for each rate."""
   lines = []
-  for key, sizes in found.tokens.items():
+  for key, sizes in findings.tokens.items():
     lines.append({
-        "kind": "feature", "name": found.name, "split": found.split,
-        "feature": key, "examples": len(sizes), "whole_split": found.whole,
-        "limit": found.lengths[key], "mean": float(np.mean(sizes)),
+        "kind": "feature", "name": findings.name, "split": findings.split,
+        "feature": key, "examples": len(sizes), "whole_split": findings.whole,
+        "limit": findings.lengths[key], "mean": float(np.mean(sizes)),
         "median": float(np.median(sizes)), "longest": int(sizes.max()),
-        "longest_uncut": found.longest_uncut(key), "cut": found.cut(key),
-        "filled_when_packed": found.fill[key], "examples_per_row": found.per_row,
-        "seconds_to_first_example": found.first_seconds})
+        "longest_uncut": findings.longest_uncut(key), "cut": findings.cut(key),
+        "filled_when_packed": findings.fill[key], "examples_per_row": findings.per_row,
+        "seconds_to_first_example": findings.first_seconds})
   lines += [{"kind": "member", "task": task, "feature": key,
              "examples": len(member.sizes[key]),
              "longest": int(member.sizes[key].max()),
-             "cut": member.cut(key, found.lengths[key])}
-            for task, member in found.members.items() for key in found.tokens
-            if len(found.members) > 1]
-  if found.unknown.pieces:
-    lines.append({"kind": "unknown", **found.unknown._asdict()})
+             "cut": member.cut(key, findings.lengths[key])}
+            for task, member in findings.members.items() for key in findings.tokens
+            if len(findings.members) > 1]
+  if findings.unknown.pieces:
+    lines.append({"kind": "unknown", **findings.unknown._asdict()})
   return lines + [{"kind": "rate", "task": task, "rate": rate, "share": share}
-                  for task, rate, share in found.shares]
+                  for task, rate, share in findings.shares]
 
 
-def _table(found):
+def _table(findings):
   """Returns lines with the lengths of each feature."""
   cells = [["feature", "examples", "limit", "mean", "median", "longest", "uncut",
             "cut", "filled when packed"]]
-  for row in rows(found):
+  for row in rows(findings):
     if row["kind"] == "feature":
       cells.append([
           row["feature"], f"{row['examples']:,}", str(row["limit"]),
@@ -119,21 +119,22 @@ def _table(found):
           reading.share_in_words(row["cut"]),
           f"{row['filled_when_packed']:.1%}"])
   return [*tabular.plain(cells, str.rjust),
-          f"{found.per_row:.2f} examples in a packed row; the first example came "
-          f"after {found.first_seconds:.2f} s; "
-          f"{'the whole split' if found.whole else 'the first examples only'}"]
+          f"{findings.per_row:.2f} examples in a packed row; the first example came "
+          f"after {findings.first_seconds:.2f} s; "
+          f"{'the whole split' if findings.whole else 'the first examples only'}"]
 
 
-def _of_rates(found):
+def _rates(findings):
   """Returns lines with the rates of a mixture; no lines for a task."""
-  if len(found.rates) < 2:
+  if len(findings.rates) < 2:
     return []
-  keys = list(found.tokens)
+  keys = list(findings.tokens)
   return tabular.plain(
       [["member", "rate", "share", *(f"{key} cut" for key in keys)], *(
           [task, f"{rate:g}", f"{share:.2%}",
-           *(reading.share_in_words(found.members[task].cut(key, found.lengths[key]))
-             for key in keys)] for task, rate, share in found.shares)], str.rjust)
+           *(reading.share_in_words(member.cut(key, findings.lengths[key]))
+             for key in keys)] for task, rate, share in findings.shares
+          for member in [findings.members[task]])], str.rjust)
 
 
 def _lengths(value):

@@ -9,37 +9,37 @@ import numpy as np
 from synthesizer_mtf.tools.inspect_task import reading
 
 
-def plot(found: reading.Found, path: str) -> None:
+def plot(findings: reading.Findings, path: str) -> None:
   """Writes a PNG file: for each feature a histogram of its lengths."""
-  keys = list(found.tokens)
+  keys = list(findings.tokens)
   figure, axes = plt.subplots(
       1, len(keys), squeeze=False, layout="constrained",
       figsize=(5.2 * len(keys), 3.8))
   for axis, key in zip(axes[0], keys):
-    _histogram(axis, found, key)
+    _histogram(axis, findings, key)
   axes[0][0].set_ylabel("examples")
-  count = len(found.tokens[keys[0]])
-  figure.suptitle(f"{found.name}, {found.split}: "
-                  f"{'all' if found.whole else 'the first'} {count:,} examples")
+  count = len(findings.tokens[keys[0]])
+  figure.suptitle(f"{findings.name}, {findings.split}: "
+                  f"{'all' if findings.whole else 'the first'} {count:,} examples")
   figure.savefig(path, dpi=120)
   plt.close(figure)
 
 
-def _histogram(axis, found, key):
-  sizes = np.concatenate([each.sizes[key] for each in found.members.values()])
-  limit = found.lengths[key]
+def _histogram(axis, findings, key):
+  sizes = np.concatenate([member.sizes[key] for member in findings.members.values()])
+  limit = findings.lengths[key]
   # All lengths far beyond the limit share one bar at the right.
   most = max(limit * 1.5, 8)
   bins = np.linspace(0, most, 49)
   axis.hist(np.minimum(sizes, most), bins=bins, color="#1f77b4")
   axis.axvline(limit, color="#d62728", linewidth=1.2)
-  share = reading.share_in_words(found.cut(key), f" cut at {limit}")
+  share = reading.share_in_words(findings.cut(key), f" cut at {limit}")
   axis.set_title(f"{key}: median {np.median(sizes):.0f}, longest {sizes.max():,}, "
                  f"{share}", fontsize="medium")
-  if len(found.members) > 1:
+  if len(findings.members) > 1:
     axis.text(0.98, 0.97, "\n".join(
-        f"{name}: {reading.share_in_words(each.cut(key, limit), ' cut')}"
-        for name, each in found.members.items()), transform=axis.transAxes,
+        f"{name}: {reading.share_in_words(member.cut(key, limit), ' cut')}"
+        for name, member in findings.members.items()), transform=axis.transAxes,
               ha="right", va="top", fontsize="small",
               bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8})
   beyond = " (longer ones at the right end)" if sizes.max() > most else ""

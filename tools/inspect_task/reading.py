@@ -38,7 +38,7 @@ class Member:
 
 
 @dataclasses.dataclass
-class Found:
+class Findings:
   """The findings about a task.
 
   Attributes:
@@ -78,11 +78,11 @@ class Found:
 
   def cut(self, key: str) -> float | None:
     """Returns the share of a feature's rows that is cut, at the members' rates."""
-    found = [(self.members[name].cut(key, self.lengths[key]), share)
+    cuts_ = [(self.members[name].cut(key, self.lengths[key]), share)
              for name, _, share in self.shares]
-    if all(cut is None for cut, _ in found):
+    if all(cut is None for cut, _ in cuts_):
       return None
-    return sum((cut or 0) * share for cut, share in found)
+    return sum((cut or 0) * share for cut, share in cuts_)
 
   def longest_uncut(self, key: str) -> int | None:
     """Returns the length of the longest row before cutting; None if `made`."""
@@ -91,7 +91,7 @@ class Found:
 
 
 def read(name: str, split: str, lengths: Lengths | None, number: int,
-         most: int) -> Found:
+         most: int) -> Findings:
   """Reads a task or mixture, in the order of the data set, once.
 
   Args:
@@ -125,10 +125,10 @@ def read(name: str, split: str, lengths: Lengths | None, number: int,
     raise checks.Error(f"split {split!r} of {name!r} has no examples; check its data, "
                        "or name another split.")
   packed, fill, per_row = _pack(data.take(most), lengths, keys, features, number)
-  return Found(
+  return Findings(
       name, split, {key: lengths[key] for key in keys},
       _rates(provider, members), examples, packed,
-      {key: np.array(each) for key, each in tokens.items()},
+      {key: np.array(sizes) for key, sizes in tokens.items()},
       {task.name: _member(task, lengths, split, keys, -(-most // len(members)))
        for task in members},
       fill, per_row, len(tokens[keys[0]]) < most, first,
@@ -158,12 +158,12 @@ def _checked_lengths(name, features, lengths):
 def _members(provider, split):
   """Returns the tasks that have a split."""
   tasks = list(seqio.get_subtasks(provider))
-  found = [task for task in tasks if split in task.splits]
-  if not found:
-    splits = sorted({each for task in tasks for each in task.splits})
+  members = [task for task in tasks if split in task.splits]
+  if not members:
+    splits = sorted({name for task in tasks for name in task.splits})
     raise checks.Error(f"--split is {split!r}, but {provider.name!r} has "
                        f"{', '.join(splits)}; name one of them.")
-  return found
+  return members
 
 
 def _dataset(provider, lengths, split):

@@ -125,8 +125,8 @@ class Analysis:
           row[state] = {key: value[head % len(value)].tolist()
                         for key, value in summary.items()}
         if trained.alpha is not None:
-          for key, found in (("alpha", trained), ("initial_alpha", initial)):
-            row[key] = dict(zip(layer.parts, found.alpha[head].tolist()))
+          for key, attention in (("alpha", trained), ("initial_alpha", initial)):
+            row[key] = dict(zip(layer.parts, attention.alpha[head].tolist()))
         rows.append(row)
     return rows
 

@@ -54,12 +54,12 @@ def read(model: reader.Model, model_dir: str,
             if attention.alpha is not None}
   if not shapes:
     return {}
-  found = branches.branch(model_dir)
+  paths = branches.branch(model_dir)
   values = [_alphas(model, path, shapes)
-            for path in tqdm.tqdm(found, "Reading", unit=" checkpoints")]
+            for path in tqdm.tqdm(paths, "Reading", unit=" checkpoints")]
   means = _read_means(model_dir)
   return {name: Course(
-      list(map(complete.saved_step, found)),
+      list(map(complete.saved_step, paths)),
       np.stack([alphas[name] for alphas in values]),
       [means.get((name, part), {})
        for part in summaries.unique_names(model.layers[name].parts)])

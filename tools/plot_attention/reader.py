@@ -192,8 +192,8 @@ class Model:
     if layer.needs_text and missing:
       raise checks.Error(
           f"{layer.name} is {layer.attention}, whose attention depends on the "
-          f"tokens; give a text with {' and '.join(_FLAGS[each] for each in missing)}, "
-          "or choose other layers with --layers.")
+          f"tokens; give a text with {' and '.join(map(_FLAGS.get, missing))}, or "
+          "choose other layers with --layers.")
 
   def _tokens(self, layer, example):
     """Returns the tokens of the rows and of the columns; None for each without text."""

@@ -102,10 +102,10 @@ def _over_runs(table, by):
 def _weights(heads, columns):
   """Returns a table's lines: the weights of each layer, after and before training."""
   lines, uniform = [["attention", "layer", "seeds", *columns]], {}
-  for (attention, layer), found in _over_runs(heads, ["attention", "layer"]):
-    mean = found["mean"]
-    lines.append([attention, layer, f"{found['count'].max():.0f}"] + [
-        f"{over_seeds.text(found.loc[f'trained {key}'], _SHOWN)} "
+  for (attention, layer), means in _over_runs(heads, ["attention", "layer"]):
+    mean = means["mean"]
+    lines.append([attention, layer, f"{means['count'].max():.0f}"] + [
+        f"{over_seeds.text(means.loc[f'trained {key}'], _SHOWN)} "
         f"({mean[f'initial {key}']:.{_SHOWN}f})" for key in columns.values()])
     uniform[layer] = ["uniform", layer, "-"] + [
         f"{mean[f'uniform {key}']:.{_SHOWN}f}" for key in columns.values()]
@@ -123,9 +123,9 @@ def _leaning(rows):
        for row in rows for part, alpha in row.get("alpha", {}).items()],
       columns=[*by, "run", "alpha", "before"])
   ends = alphas.groupby(by)["alpha"].agg(["min", "max"])
-  for group, found in _over_runs(alphas, by):
-    lines.append([*group, over_seeds.text(found.loc["alpha"], _SHOWN), *(
-        f"{x:.{_SHOWN}f}" for x in (found["mean"]["before"], *ends.loc[group]))])
+  for group, means in _over_runs(alphas, by):
+    lines.append([*group, over_seeds.text(means.loc["alpha"], _SHOWN), *(
+        f"{x:.{_SHOWN}f}" for x in (means["mean"]["before"], *ends.loc[group]))])
   return lines
 
 
@@ -133,10 +133,10 @@ def _sentences(heads, window) -> Iterator[str]:
   """Yields the sentences of section 5, each with its figures."""
   stacks = heads["layer"].str.rpartition("/")[0].rename("stack")
   spreads = {}
-  for (attention, stack), found in _over_runs(
+  for (attention, stack), means in _over_runs(
       heads.assign(stack=stacks), ["attention", "stack"]):
-    mean = found["mean"]
-    near, half, spread = (found.loc[f"trained {key}"] for key in (
+    mean = means["mean"]
+    near, half, spread = (means.loc[f"trained {key}"] for key in (
         "near", "half_mass_window", "stddev"))
     yield (f"{attention}, {stack}: {over_seeds.text(near, 2)} of the weight lies "
            f"within {window} tokens ({mean['initial near']:.2f} before training, "
