@@ -188,11 +188,11 @@ class Model:
 
   def _check_text(self, layer, example):
     needed = list(self.lengths) if self._is_decoder(layer) else ["inputs"]
-    missing = [feature for feature in needed if not example.get(feature)]
+    missing = [_FLAGS[feature] for feature in needed if not example.get(feature)]
     if layer.needs_text and missing:
       raise checks.Error(
           f"{layer.name} is {layer.attention}, whose attention depends on the "
-          f"tokens; give a text with {' and '.join(map(_FLAGS.get, missing))}, or "
+          f"tokens; give a text with {' and '.join(missing)}, or "
           "choose other layers with --layers.")
 
   def _tokens(self, layer, example):
