@@ -4,14 +4,14 @@ import pathlib
 
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.experiments import lines
-from synthesizer_mtf.tools.experiments import report
 from synthesizer_mtf.tools.experiments import runs
 from synthesizer_mtf.tools.experiments import settings as settings_lib
+from synthesizer_mtf.tools.experiments import study_report
 from synthesizer_mtf.tools.experiments import study_types
 
 
 def read(path: pathlib.Path, study: study_types.Study,
-         settings: settings_lib.Settings) -> list[report.Line]:
+         settings: settings_lib.Settings) -> list[study_report.Line]:
   """Returns the lines of runs that are done; no lines if there is no file.
 
   Raises:
@@ -20,7 +20,7 @@ def read(path: pathlib.Path, study: study_types.Study,
   """
   if not path.exists():
     return []
-  known, expected = lines.read(path), report.setting(study, settings)
+  known, expected = lines.read(path), study_report.setting(study, settings)
   if known.setting != expected:
     raise checks.Error(f"{path} holds runs of {known.setting}, not {expected}; move "
                        "it away, or give the same flags.")

@@ -14,7 +14,7 @@ import matplotlib.patches
 import numpy as np
 import pandas as pd
 from synthesizer_mtf.tools.experiments import pictures
-from synthesizer_mtf.tools.experiments import report
+from synthesizer_mtf.tools.experiments import study_report
 from synthesizer_mtf.tools.experiments import study_types
 
 SOLVED = 0.95
@@ -24,7 +24,7 @@ _CHANCE = 0.1  # Up to this value of `_gained`, a score counts as chance.
 def means(study: study_types.Study,
           lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
   """Returns the mean score of each task (row) and model (column); NaN if not run."""
-  by_task = {task.name: report.scores(
+  by_task = {task.name: study_report.scores(
       lines, study, task, next(task.scores())[0]).mean() for task in study.tasks}
   return pd.DataFrame(by_task).T.reindex(
       index=[task.name for task in study.tasks],

@@ -25,10 +25,10 @@ from synthesizer_mtf.tools.base import machine
 from synthesizer_mtf.tools.base import tabular
 from synthesizer_mtf.tools.experiments import pictures
 from synthesizer_mtf.tools.experiments import pipeline
-from synthesizer_mtf.tools.experiments import report as report_lib
 from synthesizer_mtf.tools.experiments import runs as runs_lib
 from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.experiments import shares
+from synthesizer_mtf.tools.experiments import study_report as report_lib
 from synthesizer_mtf.tools.experiments import study_types
 import tqdm
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pandas as pd
 from synthesizer_mtf.tools.experiments import pictures
-from synthesizer_mtf.tools.experiments import report
+from synthesizer_mtf.tools.experiments import study_report
 from synthesizer_mtf.tools.experiments import study_types
 
 
 def means(study: study_types.Study, task: study_types.Task,
           lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
   """Returns the mean score over the seeds of each size (row) and model (column)."""
-  by_size = {score.at: report.scores(lines, study, task, name).mean()
+  by_size = {score.at: study_report.scores(lines, study, task, name).mean()
              for name, score in task.scores()}
   return pd.DataFrame(by_size).T.sort_index()
 

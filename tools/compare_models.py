@@ -30,10 +30,10 @@ from synthesizer_mtf.tools.base import attention_words
 from synthesizer_mtf.tools.base import machine
 from synthesizer_mtf.tools.experiments import claims
 from synthesizer_mtf.tools.experiments import pictures
-from synthesizer_mtf.tools.experiments import report as report_lib
 from synthesizer_mtf.tools.experiments import runs as runs_lib
 from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.experiments import shares
+from synthesizer_mtf.tools.experiments import study_report as report_lib
 from synthesizer_mtf.tools.experiments import study_types
 from synthesizer_mtf.trainer.checkpoints import model_folder
 from synthesizer_mtf.trainer.data import data_checks

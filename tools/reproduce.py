@@ -46,9 +46,9 @@ from synthesizer_mtf.tools.experiments import compare
 from synthesizer_mtf.tools.experiments import paper
 from synthesizer_mtf.tools.experiments import pictures
 from synthesizer_mtf.tools.experiments import pipeline
-from synthesizer_mtf.tools.experiments import report as report_lib
 from synthesizer_mtf.tools.experiments import settings as settings_lib
 from synthesizer_mtf.tools.experiments import shares
+from synthesizer_mtf.tools.experiments import study_report as report_lib
 import tqdm
 
 # What studies/ has: its studies, and its tables of other papers. A test there compares.

@@ -11,7 +11,7 @@ from synthesizer_mtf.tools.base import layer_names
 from synthesizer_mtf.tools.benchmark import __main__ as benchmark
 from synthesizer_mtf.tools.benchmark import attentions
 from synthesizer_mtf.tools.benchmark import model
-from synthesizer_mtf.tools.benchmark import report
+from synthesizer_mtf.tools.benchmark import result_tables
 from synthesizer_mtf.tools.calibrate import blocks
 from synthesizer_mtf.tools.calibrate import moments
 from t5.models import mesh_transformer
@@ -69,7 +69,7 @@ def table(rows: Sequence[str], of_model: Mapping[str, Any], bias: bool) -> str:
   flags = [f"--{name}={value}" for name, value in of_model.items()]
   command = shlex.join(["--rows=" + ",".join(rows), f"--reference={rows[0]}", *flags,
                         *["--relative_bias"] * bias])
-  return (f"{report.header(results)}\n\n{report.table(results)}\n\n"
+  return (f"{result_tables.header(results)}\n\n{result_tables.table(results)}\n\n"
           f"The same again: python -m synthesizer_mtf.tools.benchmark {command}")
 
 

@@ -18,12 +18,12 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools.base import checkpoint_writer
+from synthesizer_mtf.tools.calibrate import attention_bindings
 from synthesizer_mtf.tools.calibrate import blocks
 from synthesizer_mtf.tools.calibrate import fitting
 from synthesizer_mtf.tools.calibrate import means
 from synthesizer_mtf.tools.calibrate import moments
 from synthesizer_mtf.tools.calibrate import reading
-from synthesizer_mtf.tools.calibrate import settings
 import tensorflow.compat.v1 as tf
 
 pytestmark = pytest.mark.slow
@@ -159,7 +159,7 @@ def mixed(model):
   v.restore(path)
   chosen = [blocks.choose(word, v.layers) for word in "RD"]
   mixtures = held_out.parts(chosen)
-  settings.choose(blocks.entries(v.layers, {
+  attention_bindings.choose(blocks.entries(v.layers, {
       name: interpolation.Notation("+".join(parts))
       for name, parts in mixtures.items()}),
                   blocks.lengths(v.layers), True)

@@ -14,7 +14,7 @@ from support import hugging_face
 from synthesizer_mtf.tools.benchmark import attentions
 from synthesizer_mtf.tools.benchmark import measuring
 from synthesizer_mtf.tools.benchmark import model
-from synthesizer_mtf.tools.benchmark import report
+from synthesizer_mtf.tools.benchmark import result_tables
 import transformers
 
 TINY = {"inputs": 12, "targets": 6, "batch": 2, "decode_batch": 3, "num_layers": 1,
@@ -88,7 +88,7 @@ def test_a_missing_baseline_is_reported_and_another_may_be_the_reference(
   assert torch["ratio"] == 1 and 0 < v["ratio"] and "share" not in v
   assert [r["status"] for r in missing] == ["not possible"] * 2
   assert missing[0]["reason"].endswith("has no package ctranslate2")
-  table = report.table(results)
+  table = result_tables.table(results)
   assert "| beam 2, batch 3" in table and "as fast as PyTorch in" in table
   assert f"{torch['tokens_per_second']:,.0f} [" in table
   peers.main([*(f"--{name}={size}" for name, size in TINY.items()), "--rows=V",

@@ -25,9 +25,9 @@ from support.events import write_events
 from synthesizer_mtf.tools.base import recipes
 from synthesizer_mtf.tools.base import tables
 from synthesizer_mtf.tools.experiments import pictures
-from synthesizer_mtf.tools.experiments import report as report_lib
 from synthesizer_mtf.tools.experiments import runs as runs_lib
 from synthesizer_mtf.tools.experiments import settings as settings_lib
+from synthesizer_mtf.tools.experiments import study_report as report_lib
 from synthesizer_mtf.tools.experiments import study_types
 from synthesizer_mtf.tools.plot_attention import seeds
 

@@ -5,8 +5,8 @@ from support import models
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools.base import checkpoint_writer
+from synthesizer_mtf.tools.calibrate import attention_bindings
 from synthesizer_mtf.tools.calibrate import reading
-from synthesizer_mtf.tools.calibrate import settings
 import tensorflow.compat.v1 as tf
 
 LENGTHS = {"inputs": 13, "targets": 11}
@@ -55,7 +55,7 @@ def write(folder, texts, pack=False, scale=0.5, stock=False):
 def graph_of(model_dir, batch_size=2):
   """(data, graph) of a folder's model."""
   gin_files.parse([f"{model_dir}/operative_config.gin"])
-  settings.take_the_place_of_stock()
+  attention_bindings.take_the_place_of_stock()
   data = reading.Data(None, "train", batch_size)
   graph = reading.Graph(data.spec)
   graph.restore(tf.train.latest_checkpoint(model_dir))

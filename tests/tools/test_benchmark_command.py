@@ -17,8 +17,8 @@ from synthesizer_mtf.tools.benchmark import attentions
 from synthesizer_mtf.tools.benchmark import breakdown
 from synthesizer_mtf.tools.benchmark import measuring
 from synthesizer_mtf.tools.benchmark import model
-from synthesizer_mtf.tools.benchmark import plot
-from synthesizer_mtf.tools.benchmark import report
+from synthesizer_mtf.tools.benchmark import ratio_plot
+from synthesizer_mtf.tools.benchmark import result_tables
 
 TINY = {"inputs": 12, "targets": 6, "batch": 2, "decode_batch": 3, "num_layers": 1,
         "d_model": 8, "num_heads": 2, "d_kv": 4, "d_ff": 16, "vocabulary": 64}
@@ -74,7 +74,7 @@ def faked():
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(model, "build", lambda *args: Program(fake, *args))
     patch.setattr(measuring, "time", fake)
-    patch.setattr(plot.plt, "close", fake.figures.append)
+    patch.setattr(ratio_plot.plt, "close", fake.figures.append)
     yield fake
   for figure in fake.figures:
     plt.close(figure)
@@ -224,7 +224,7 @@ def test_several_lengths_are_drawn_as_growth(tmp_path):
 
 def test_nothing_to_draw_writes_no_file(outcome, tmp_path):
   impossible = [r for r in outcome.rows if r["status"] != "ok"]
-  assert not plot.plot(impossible, tmp_path / "none.png")
+  assert not ratio_plot.plot(impossible, tmp_path / "none.png")
   assert not list(tmp_path.iterdir())
 
 
@@ -257,7 +257,7 @@ def test_a_row_that_fails_is_left_out_and_the_others_go_on():
   assert results["R"]["reason"] == "RuntimeError: broken"
   assert results["V"]["status"] == "failed"
   assert results["floor"]["status"] == "ok" and results["floor"]["ratio"] == 90 / 50
-  assert "failed" in report.table(list(results.values()))
+  assert "failed" in result_tables.table(list(results.values()))
 
 
 def test_memory_is_a_share_of_stock_above_the_floor():
@@ -275,7 +275,8 @@ def test_memory_is_measured_in_a_process_of_its_own():
   # Below, TensorFlow would not be there; above, the memory of this process would be.
   assert 100 < random["peak_mebibytes"] < 5000 and random["measure"] == "memory"
   assert impossible["status"] == "not possible"
-  assert f"{random['peak_mebibytes']:.0f} |" in report.table([random, impossible])
+  assert f"{random['peak_mebibytes']:.0f} |" in result_tables.table(
+      [random, impossible])
 
 
 @pytest.mark.slow

@@ -8,12 +8,12 @@ from support import mtf_models
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools.calibrate import __main__ as calibrate
+from synthesizer_mtf.tools.calibrate import attention_bindings
 from synthesizer_mtf.tools.calibrate import blocks
 from synthesizer_mtf.tools.calibrate import fitting
 from synthesizer_mtf.tools.calibrate import means
 from synthesizer_mtf.tools.calibrate import moments
 from synthesizer_mtf.tools.calibrate import reading
-from synthesizer_mtf.tools.calibrate import settings
 import tensorflow.compat.v1 as tf
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,8 @@ def test_with_one_text_packed_r_computes_what_v_does(tmp_path):
   batch = next(data.batches(1))
   assert (batch["inputs_segmentation"].max(-1) == 3).all()
   notations = dict.fromkeys(graph.layers, "R")
-  settings.choose(blocks.entries(graph.layers, notations), blocks.lengths(graph.layers))
+  attention_bindings.choose(
+      blocks.entries(graph.layers, notations), blocks.lengths(graph.layers))
   new = reading.Graph(data.spec, summed=False)
   new.restore(f"{tmp_path}/model/model.ckpt-7", fitting.variables(
       fitting.fit(graph, lambda: [batch], notations, new.shapes)))
@@ -94,7 +95,7 @@ def test_with_no_head_replaced_a_mixture_is_v_bit_for_bit(model):
   data, graph = calibrated.graph_of(model)
   expected = next(map(graph.losses, data.batches(1)))
   notations = {"encoder/1": "T", "decoder/0": "R"}
-  settings.choose(blocks.entries(graph.layers, {
+  attention_bindings.choose(blocks.entries(graph.layers, {
       name: f"{notation}+V" for name, notation in notations.items()}),
                   blocks.lengths(graph.layers), mixed=True)
   mixed = reading.Graph(data.spec)

@@ -7,8 +7,8 @@ import json
 import pytest
 import seqio
 from synthesizer_mtf.tools.inspect_task import __main__ as inspect_task
-from synthesizer_mtf.tools.inspect_task import plot
-from synthesizer_mtf.tools.inspect_task import reading
+from synthesizer_mtf.tools.inspect_task import length_plot
+from synthesizer_mtf.tools.inspect_task import task_reading
 import tensorflow.compat.v2 as tf
 
 SIZES = [3, 9, 5, 4]  # Tokens of the inputs, with their end; targets have two.
@@ -51,7 +51,7 @@ def task():
 
 
 def read(name, lengths=LENGTHS, number=2, most=10, split="train"):
-  return reading.read(name, split, lengths, number, most)
+  return task_reading.read(name, split, lengths, number, most)
 
 
 def test_lengths_cuts_and_packed_rows_are_right(task):
@@ -68,8 +68,8 @@ def test_lengths_cuts_and_packed_rows_are_right(task):
 def test_examples_of_a_packed_row_are_told_apart(task):
   findings = read(task, {"inputs": 12, "targets": 4}, most=3)
   row, other = findings.packed
-  assert [len(ids) for ids in reading.segments(row, "inputs")] == [3, 9]
-  assert [len(ids) for ids in reading.segments(other, "inputs")] == [5]
+  assert [len(ids) for ids in task_reading.segments(row, "inputs")] == [3, 9]
+  assert [len(ids) for ids in task_reading.segments(other, "inputs")] == [5]
   assert not findings.whole and findings.per_row == 1.5
 
 
@@ -117,7 +117,7 @@ def test_cuts_are_counted_for_each_member_beside_span_corruption(
     task, tmp_path, capsys, monkeypatch):
   assert read("test_cuts").cut("inputs") == 0.25 * 3 / 4
   figures = []
-  monkeypatch.setattr(plot.plt, "close", figures.append)
+  monkeypatch.setattr(length_plot.plt, "close", figures.append)
   inspect_task.main(["test_cuts", "--lengths=inputs=6,targets=4",
                      f"--plot={tmp_path}/a.png"])
   inputs, targets = figures[0].axes

@@ -25,8 +25,8 @@ from synthesizer_mtf.tools.experiments import lines
 from synthesizer_mtf.tools.experiments import paper
 from synthesizer_mtf.tools.experiments import pictures
 from synthesizer_mtf.tools.experiments import pipeline
-from synthesizer_mtf.tools.experiments import report as report_lib
 from synthesizer_mtf.tools.experiments import settings as settings_lib
+from synthesizer_mtf.tools.experiments import study_report as report_lib
 from synthesizer_mtf.trainer.watching import validation_record
 
 TABLES = tables.TABLES

@@ -31,8 +31,8 @@ from synthesizer_mtf.tools.base import tabular
 from synthesizer_mtf.tools.benchmark import attentions
 from synthesizer_mtf.tools.benchmark import measuring
 from synthesizer_mtf.tools.benchmark import model
-from synthesizer_mtf.tools.benchmark import plot
-from synthesizer_mtf.tools.benchmark import report
+from synthesizer_mtf.tools.benchmark import ratio_plot
+from synthesizer_mtf.tools.benchmark import result_tables
 import tqdm
 
 _TRACED = 3  # The rounds that `--breakdown` traces.
@@ -90,7 +90,8 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
       extra = traced if measure == "train" else 0
       total = len(rows) * (warmup + repeats + extra)
       for variant in decoded if measure == "decode" else [config]:
-        with Progress(f"{report.title(measure, vars(variant))} {lengths}", total) as p:
+        title = f"{result_tables.title(measure, vars(variant))} {lengths}"
+        with Progress(title, total) as p:
           results += measuring.measure_time(
               rows, variant, measure, warmup, repeats, progress=p, traced=extra,
               reference=reference)
@@ -140,11 +141,12 @@ def run(args: argparse.Namespace,
                       traced=_TRACED if args.breakdown else 0,
                       decodings=[*itertools.product(args.beam, args.decode_batch)],
                       reference=args.reference, modules=args.module_import)
-  tables = [report.header, report.table]
-  tables += [report.breakdown] * args.breakdown
+  tables = [result_tables.header, result_tables.table]
+  tables += [result_tables.breakdown] * args.breakdown
   print("\n\n".join(text for text in (table(results) for table in tables) if text))
-  for path, write in ((args.json, tabular.write_json), (args.csv, report.write_csv),
-                      (args.png, plot.plot)):
+  for path, write in (
+      (args.json, tabular.write_json), (args.csv, result_tables.write_csv),
+      (args.png, ratio_plot.plot)):
     if path:
       write(results, path)
 

@@ -37,10 +37,10 @@ from synthesizer_mtf.tools.base import attention_words
 from synthesizer_mtf.tools.base import folders
 from synthesizer_mtf.tools.base import tabular
 from synthesizer_mtf.tools.base import trained_model
+from synthesizer_mtf.tools.calibrate import attention_bindings
 from synthesizer_mtf.tools.calibrate import blocks
 from synthesizer_mtf.tools.calibrate import fitting
 from synthesizer_mtf.tools.calibrate import reading
-from synthesizer_mtf.tools.calibrate import settings
 from synthesizer_mtf.tools.calibrate import targets
 from synthesizer_mtf.tools.calibrate import writing
 from synthesizer_mtf.trainer.checkpoints import complete
@@ -81,7 +81,7 @@ def configure(args: argparse.Namespace) -> tuple[str, int]:
   """Fills gin with the model's configuration; returns (checkpoint, its step)."""
   path, step = trained_model.configure(args.model_dir, args)
   complete.check(path)
-  settings.take_the_place_of_stock()
+  attention_bindings.take_the_place_of_stock()
   return path, step
 
 
@@ -122,7 +122,8 @@ def bind(model: Model, notations: Mapping[str, str], mixed: bool = False,
          differentiated: Sequence[str] = ()) -> reading.Graph:
   """Binds the attention of layers; returns the `reading.Graph` of the new model."""
   layers = model.graph.layers
-  settings.choose(blocks.entries(layers, notations), blocks.lengths(layers), mixed)
+  attention_bindings.choose(
+      blocks.entries(layers, notations), blocks.lengths(layers), mixed)
   return reading.Graph(model.data.spec, False, differentiated)
 
 

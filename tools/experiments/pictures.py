@@ -15,7 +15,7 @@ import matplotlib
 from matplotlib import ticker
 import pandas as pd
 from synthesizer_mtf.tools.base import over_seeds
-from synthesizer_mtf.tools.experiments import report as report_lib
+from synthesizer_mtf.tools.experiments import study_report as report_lib
 from synthesizer_mtf.tools.experiments import study_types
 
 _COLUMNS = 5  # The columns of the legend.

@@ -1,5 +1,1 @@
-"""The parts of `inspect_task`.
-
-  reading.py  reads a task: examples, lengths, cuts, rates, packed rows
-  plot.py     draws the lengths
-"""
+"""`inspect_task`: reads a task as the trainer does, prints it and draws its lengths."""

@@ -20,8 +20,8 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import tabular
-from synthesizer_mtf.tools.inspect_task import plot
-from synthesizer_mtf.tools.inspect_task import reading
+from synthesizer_mtf.tools.inspect_task import length_plot
+from synthesizer_mtf.tools.inspect_task import task_reading
 from t5.data import mixtures  # noqa: F401 (registers T5's tasks)
 
 _SHOWN_IDS = 24  # Ids on a line of about 88 characters.
@@ -37,17 +37,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments.check_picture(args.plot)
     gin_files.parse(args.gin_file, args.gin_param)
     lengths = args.lengths or gin_files.bound("utils.run.sequence_length", None)
-    findings = reading.read(
+    findings = task_reading.read(
         args.name, args.split, lengths, args.number, args.examples)
-    features = reading.find(args.name).output_features
+    features = task_reading.find(args.name).output_features
     print("\n".join(text(findings, features)))
     if args.plot:
-      plot.plot(findings, args.plot)
+      length_plot.plot(findings, args.plot)
       print(f"\nThe lengths are in {args.plot}")
     tabular.write_json(rows(findings), args.json)
 
 
-def text(findings: reading.Findings, features: dict[str, seqio.Feature]) -> list[str]:
+def text(findings: task_reading.Findings,
+         features: dict[str, seqio.Feature]) -> list[str]:
   """Returns the findings as lines of text.
 
   Args:
@@ -62,7 +63,7 @@ def text(findings: reading.Findings, features: dict[str, seqio.Feature]) -> list
   for number, row in enumerate(findings.packed, 1):
     lines += [f"\npacked row {number}"]
     for key in findings.tokens:
-      for index, ids in enumerate(reading.segments(row, key), 1):
+      for index, ids in enumerate(task_reading.segments(row, key), 1):
         lines += _shown(f"{key} of example {index}", ids, features[key])
   unknown = findings.unknown.sentence(findings.name)
   return [*lines, "", *_table(findings), *([unknown] if unknown else []), "",
@@ -82,7 +83,7 @@ def _shown(title, ids, feature, pretokenized=None):
           f"    decoded  {decoded!r}"]
 
 
-def rows(findings: reading.Findings) -> list[dict[str, Any]]:
+def rows(findings: task_reading.Findings) -> list[dict[str, Any]]:
   """Returns the counts: a dict for each feature, and one for each rate."""
   lines = []
   for key, sizes in findings.tokens.items():
@@ -116,7 +117,7 @@ def _table(findings):
           row["feature"], f"{row['examples']:,}", str(row["limit"]),
           f"{row['mean']:.1f}", f"{row['median']:.0f}", str(row["longest"]),
           "-" if row["cut"] is None else str(row["longest_uncut"]),
-          reading.share_in_words(row["cut"]),
+          task_reading.share_in_words(row["cut"]),
           f"{row['filled_when_packed']:.1%}"])
   return [*tabular.plain(cells, str.rjust),
           f"{findings.per_row:.2f} examples in a packed row; the first example came "
@@ -132,7 +133,7 @@ def _rates(findings):
   return tabular.plain(
       [["member", "rate", "share", *(f"{key} cut" for key in keys)], *(
           [task, f"{rate:g}", f"{share:.2%}",
-           *(reading.share_in_words(member.cut(key, findings.lengths[key]))
+           *(task_reading.share_in_words(member.cut(key, findings.lengths[key]))
              for key in keys)] for task, rate, share in findings.shares
           for member in [findings.members[task]])], str.rjust)
 

@@ -6,10 +6,10 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 import numpy as np
-from synthesizer_mtf.tools.inspect_task import reading
+from synthesizer_mtf.tools.inspect_task import task_reading
 
 
-def plot(findings: reading.Findings, path: str) -> None:
+def plot(findings: task_reading.Findings, path: str) -> None:
   """Writes a PNG file: for each feature a histogram of its lengths."""
   keys = list(findings.tokens)
   figure, axes = plt.subplots(
@@ -33,12 +33,12 @@ def _histogram(axis, findings, key):
   bins = np.linspace(0, most, 49)
   axis.hist(np.minimum(sizes, most), bins=bins, color="#1f77b4")
   axis.axvline(limit, color="#d62728", linewidth=1.2)
-  share = reading.share_in_words(findings.cut(key), f" cut at {limit}")
+  share = task_reading.share_in_words(findings.cut(key), f" cut at {limit}")
   axis.set_title(f"{key}: median {np.median(sizes):.0f}, longest {sizes.max():,}, "
                  f"{share}", fontsize="medium")
   if len(findings.members) > 1:
     axis.text(0.98, 0.97, "\n".join(
-        f"{name}: {reading.share_in_words(member.cut(key, limit), ' cut')}"
+        f"{name}: {task_reading.share_in_words(member.cut(key, limit), ' cut')}"
         for name, member in findings.members.items()), transform=axis.transAxes,
               ha="right", va="top", fontsize="small",
               bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8})

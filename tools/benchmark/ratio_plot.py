@@ -7,7 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
-from synthesizer_mtf.tools.benchmark import report
+from synthesizer_mtf.tools.benchmark import result_tables
 from synthesizer_mtf.tools.benchmark.breakdown import PARTS
 
 _COLORS = {"ours": "#1f77b4", "authors": "#ff7f0e", "stock": "#7f7f7f",
@@ -29,7 +29,7 @@ def plot(results: list[dict[str, Any]], path: str) -> bool:
   Returns:
     whether there was anything to draw. If not, no file is written.
   """
-  results = [{**r, "panel": report.title(r["measure"], r["configuration"])}
+  results = [{**r, "panel": result_tables.title(r["measure"], r["configuration"])}
              for r in results if "median_seconds" in r]
   measures = list(dict.fromkeys(r["panel"] for r in results))
   if not measures:

@@ -35,7 +35,7 @@ def header(results: list[dict[str, Any]]) -> str:
 
 # Title, measure, and a function of the result. Columns without any value are left out.
 # A ratio above 1 means faster than `SelfAttention`.
-_COLUMNS = (
+COLUMNS = (
     ("parameters", "train", lambda r: f"{r['parameters']:,}"),
     ("speed", "train", lambda r: _spread(r["ratio"], r["ratio_quartiles"])),
     ("share", "train", lambda r: _spread(r["share"], r["share_quartiles"])),
@@ -106,7 +106,7 @@ def table(results: list[dict[str, Any]]) -> str:
   # Memory has no reference.
   config = {"reference": next(
       (r["reference"] for r in results if "reference" in r), attentions.STOCK)}
-  parts = [_table(others, _COLUMNS, LEGEND.format(**config))] if others else []
+  parts = [_table(others, COLUMNS, LEGEND.format(**config))] if others else []
   if decodings:
     titles = dict.fromkeys(title("decode", r["configuration"]) for r in decodings)
     columns = [(name, name, _rate) for name in titles]
