@@ -218,6 +218,11 @@ RECOGNIZED = {
         "a dataset has no other description; options are left out, as the estimator "
         "adds some. Another fingerprint begins the data again, and the log says so; "
         "where Python functions or tables read data, the log says so, too"),
+    "trainer/data/seed.py": Recognized(
+        "the AssignAdd of the step's number among the operations of a training's step, "
+        "which it lets wait for all others",
+        "Mesh's model function groups it with the updates, and tells it from them in "
+        "no other way. A training that raises the number otherwise stays as it is"),
     "fast/mixed_precision.py": Recognized(
         "the types of operations in the lists of TensorFlow's rewriter",
         "casts around each product would patch Mesh's layers, and read and write each "

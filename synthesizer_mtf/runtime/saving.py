@@ -24,7 +24,8 @@ class Scaffold(tf.train.Scaffold):
   The graph's `Saver` saves and restores these.
 
   Attributes:
-    on_devices: the variables of the mesh, by name.
+    mesh_impl: the mesh of the model.
+    on_devices: its variables, by name.
   """
 
   def __init__(self, mesh_impl: mesh.JaxMeshImpl,
@@ -32,10 +33,10 @@ class Scaffold(tf.train.Scaffold):
     """Makes the operations.
 
     Args:
-      mesh_impl: the mesh of the model; its variables are in the default graph.
+      mesh_impl: the mesh; its variables are in the default graph.
       local_init_op: as for `tf.train.Scaffold`.
     """
-    self.on_devices = mesh_impl.variables
+    self.mesh_impl, self.on_devices = mesh_impl, mesh_impl.variables
     with mtf.utils.outside_all_rewrites():
       operations = _operations(self.on_devices)
       others = [v for v in tf.global_variables() if v.op.name not in self.on_devices]

@@ -1,6 +1,7 @@
 """Seeds: a training repeats its random numbers, an evaluation has the same spans."""
 
 import functools
+import time
 
 import gin
 import mesh_tensorflow as mtf
@@ -152,6 +153,22 @@ def test_a_restart_draws_what_follows_and_no_number_comes_twice(version, tmp_pat
     tf.enable_control_flow_v2()
   assert whole.shape == (4, ITERATIONS + 1)
   assert len(np.unique(whole)) == whole.size
+
+
+def test_a_step_reads_its_own_number_however_late_it_does():
+  with tf.Graph().as_default(), tf.Session() as session:
+    step = tf.train.create_global_step()
+    with tf.control_dependencies([
+        tf.numpy_function(lambda: time.sleep(.1), [], [])]):
+      read = tf.identity(step)
+    seen = tf.get_variable("seen", [], tf.int64)
+    spec = seed_lib.raising_last(tf.estimator.EstimatorSpec(
+        "train", loss=tf.zeros([]),
+        train_op=tf.group(tf.group(tf.assign_add(step, 1)), seen.assign(read + 0))))
+    session.run(tf.global_variables_initializer())
+    for number in range(3):
+      session.run(spec.train_op)
+      assert session.run([seen, step]) == [number, number + 1]
 
 
 def evaluated():

@@ -32,7 +32,7 @@ _EVALUATED = "t5.models.mesh_transformer.mesh_eval_dataset_fn"
 # TensorFlow's functions of random numbers that Mesh uses, and those without a state.
 _STATELESS = {tf.random.uniform: tf.random.stateless_uniform,
               tf.random.normal: tf.random.stateless_normal}
-STEP = "synthesizer_mtf_running_step"
+_BATCH = "synthesizer_mtf_batch"
 _MOST_ITERATIONS = 2**20  # Leaves room for 2**43 steps.
 # The loops that are being lowered, with their `mtf.Lowering` and their scopes.
 _LOOPS: list[Any] = []
@@ -79,32 +79,42 @@ def remembering_loops() -> contextlib.AbstractContextManager[None]:
   return patches.wrapped("loops", mtf.WhileLoopOperation, _remembered)
 
 
-def advancing(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
-  """Makes each step of a training end with the number of the next, for dropout.
+def raising_last(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
+  """Makes each step of a training raise the step's number when all else is done.
 
-  A specification of which no random numbers depend on the step does not change.
+  Mesh TensorFlow raises it at any moment of the step. So Adafactor's decay rate,
+  schedules of learning rates and dropout would read this number or the next.
+
+  A specification that does not raise it beside other changes does not change.
   """
-  for step in tf.get_collection(STEP):
-    with tf.control_dependencies([spec.train_op]):
-      following = step.assign(tf.identity(tf.train.get_global_step()))
-      spec = spec._replace(train_op=tf.group(following))
-  return spec
+  step = tf.train.get_global_step()
+  changes = _grouped(getattr(spec.train_op, "op", spec.train_op))
+  raised = [op for op in changes
+            if op.type.startswith("AssignAdd") and op.inputs[0].op is step.op]
+  if not raised:
+    return spec
+  before = [op for op in changes if op not in raised]
+  before += [op for raising in raised for op in raising.control_inputs]
+  with tf.control_dependencies(before):
+    return spec._replace(train_op=tf.group(tf.assign_add(step, raised[0].inputs[1])))
 
 
-def advancing_predictions(spec: tf.estimator.EstimatorSpec, ran: tf.Tensor
-                          ) -> tf.estimator.EstimatorSpec:
-  """Makes each batch of predictions end with another number for the next.
+def _grouped(op):
+  """The operations that `tf.group` has made one."""
+  if op.type != "NoOp" or not op.control_inputs:
+    return [op]
+  return [one for part in op.control_inputs for one in _grouped(part)]
 
-  `ran` is a tensor that is known once the batch has its numbers. A specification of
-  which no random numbers depend on them does not change.
+
+def batch_number() -> tf.Variable:
+  """A local variable of the default graph, on which all random numbers depend.
+
+  Predictions count their batches by it, as they have no steps.
   """
-  for step in tf.get_collection(STEP):
-    with tf.control_dependencies([ran]):
-      following = step.assign_add(1)
-    with tf.control_dependencies([following]):
-      spec = spec._replace(predictions=tf.nest.map_structure(
-          tf.identity, spec.predictions))
-  return spec
+  batch = tf.Variable(tf.zeros([], tf.int64), trainable=False, use_resource=True,
+                      collections=[tf.GraphKeys.LOCAL_VARIABLES], name=_BATCH)
+  tf.add_to_collection(_BATCH, batch)
+  return batch
 
 
 def numbers_of_names(sizes: list[int], tf_fn: Callable[..., tf.Tensor],
@@ -213,21 +223,13 @@ def _moment(moment, iterations):
 
 
 def _running_step():
-  """The step that is running, <int64>[]; 0 outside of a training.
-
-  Mesh TensorFlow increases `global_step` while others read it. So the step has a
-  variable of its own, which `advancing` changes after the step.
-  """
+  """The step that is running, or the batch of predictions: <int64>[], out of loops."""
   with tf.init_scope(), tf.name_scope(None):  # Outside of loops.
     last = tf.train.get_global_step()
     if last is None:
       return tf.zeros([], tf.int64)
-    if not tf.get_collection(STEP):
-      tf.add_to_collection(STEP, tf.Variable(
-          lambda: tf.identity(last), trainable=False, use_resource=True,
-          collections=[tf.GraphKeys.LOCAL_VARIABLES], name=STEP))
-    step, = tf.get_collection(STEP)
-    return step.read_value()
+    return tf.add_n([tf.identity(last), *(
+        batch.read_value() for batch in tf.get_collection(_BATCH))])
 
 
 @gin.config.register_finalize_hook

@@ -96,7 +96,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
           self._restored, tf.global_variables(), self.optimizer)
     if mode != tf.estimator.ModeKeys.TRAIN:
       return spec
-    spec = seed.advancing(progress.quiet(spec))
+    spec = seed.raising_last(progress.quiet(spec))
     if self._start is None:
       return spec
     if last := self.latest_checkpoint():

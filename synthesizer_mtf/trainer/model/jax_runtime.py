@@ -29,7 +29,6 @@ import tensorflow.compat.v1 as tf
 _RUNTIMES = "tensorflow", "jax"
 _PROCESSES = "synthesizer_processes"
 _AUTO = "auto"
-_MESHES = "synthesizer_mtf_jax_meshes"  # The collection of those of a graph.
 
 
 @gin.configurable("synthesizer_mtf", module="synthesizer_mtf")
@@ -126,12 +125,6 @@ def place(coordinator_address: str | None = None, num_processes: int | None = No
   return processes.Place(address, number, index, timeout_seconds)
 
 
-def mesh_of_graph() -> mesh.JaxMeshImpl:
-  """The mesh of the model that the default graph holds."""
-  mesh_impl, = tf.get_collection(_MESHES)
-  return mesh_impl
-
-
 def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any]:
   """Makes an Estimator's model function build models that JAX runs.
 
@@ -163,6 +156,7 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
     if exporting.is_served():
       return served(features, labels, mode, params, config)
     made: list[mesh.JaxMeshImpl] = []
+    batch = seed.batch_number() if mode == tf.estimator.ModeKeys.PREDICT else None
 
     def of_run(original):
       def make(shape, layout, devices=None):
@@ -179,17 +173,18 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
     logging.info("JAX runs the model on %s.", mesh_impl.jax_devices)
     given = getattr(spec, "scaffold_fn", None) or tf.train.Scaffold
     if mode == tf.estimator.ModeKeys.TRAIN:
-      # The program reads the step before it is raised.
-      with tf.control_dependencies([mesh_impl.token]):
-        train_op = tf.assign_add(tf.train.get_global_step(), 1).op
-      spec = spec._replace(train_op=train_op, scaffold=saving.Scaffold(mesh_impl))
+      spec = spec._replace(train_op=tf.group(mesh_impl.token.op, spec.train_op),
+                           scaffold=saving.Scaffold(mesh_impl))
     else:
       spec = spec._replace(
           scaffold_fn=lambda: saving.Scaffold(mesh_impl, given().local_init_op))
-    if mode == tf.estimator.ModeKeys.PREDICT:
-      spec = seed.advancing_predictions(spec, mesh_impl.token)
+    if batch is not None:
+      with tf.control_dependencies([mesh_impl.token]):
+        following = batch.assign_add(1)
+      with tf.control_dependencies([following]):
+        spec = spec._replace(predictions=tf.nest.map_structure(
+            tf.identity, spec.predictions))
     mesh_impl.compile(full_precision=not chosen()[1])
-    tf.add_to_collection(_MESHES, mesh_impl)
     return spec
 
   return in_jax

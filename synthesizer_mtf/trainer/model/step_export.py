@@ -56,13 +56,12 @@ def export_step(estimator: Any, vocabulary: Any, sequence_length: Any, batch_siz
     features = tf.data.make_one_shot_iterator(data).get_next()
     spec = estimator._call_model_fn(
         features, None, tf.estimator.ModeKeys.TRAIN, estimator.config)
-    mesh_impl = jax_runtime.mesh_of_graph()
-    _write(folder, mesh_impl, _state(
-        mesh_impl, spec.scaffold, estimator.latest_checkpoint()))
+    _write(folder, spec.scaffold.mesh_impl, _state(
+        spec.scaffold, estimator.latest_checkpoint()))
   logging.info("The step and its state are in %s.", folder)
 
 
-def _state(mesh_impl, scaffold, checkpoint):
+def _state(scaffold, checkpoint):
   """The variables of the model, and the step's number, as NumPy arrays by name."""
   with tf.Session() as session:
     if checkpoint:
@@ -73,7 +72,7 @@ def _state(mesh_impl, scaffold, checkpoint):
       scaffold.init_fn(session)
     step = session.run(tf.train.get_global_step())
   return {"global_step": step, **{
-      name: v.read() for name, v in mesh_impl.variables.items()}}
+      name: v.read() for name, v in scaffold.on_devices.items()}}
 
 
 def _write(folder: str, mesh_impl: mesh.JaxMeshImpl, state: dict[str, Any]) -> None:
