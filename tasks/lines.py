@@ -11,7 +11,16 @@ from synthesizer_mtf import checks
 import tensorflow.compat.v2 as tf
 
 BOM = "\ufeff"
-_GZIP = b"\x1f\x8b"
+# How files begin that hold no lines of text, and what to do with them.
+_FORMATS = {
+    b"\x1f\x8b": "is compressed by gzip; let its name end in .gz",
+    b"BZh": "is compressed by bzip2; unpack it, or compress it by gzip instead",
+    b"\xfd7zXZ": "is compressed by xz; unpack it, or compress it by gzip instead",
+    b"(\xb5/\xfd": "is compressed by zstd; unpack it, or compress it by gzip instead",
+    b"PK\x03\x04": "is a zip archive; unpack it",
+    b"PAR1": "is Parquet; let its name end in .parquet",
+}
+_LONGEST_START = max(map(len, _FORMATS))
 _BLOCK = 1 << 20  # Bytes that are read at a time.
 
 
@@ -39,6 +48,7 @@ class Lines:
   def __init__(self, path: str):
     self.path, self.unit = path, "line"
     self.number = self.blank = self.longest = self.bytes = 0
+    self._start = b""
 
   def __iter__(self) -> Iterator[str]:
     """Yields strings, without line end and byte order mark.
@@ -91,20 +101,30 @@ class Lines:
 
   def _decode(self, line):
     """Returns the text of a line."""
-    if self.number == 1 and line.startswith(_GZIP):
-      raise self.error("this is compressed by gzip; let the name end in .gz.")
+    if self.number == 1:
+      self._start = line[:_LONGEST_START]
     try:
       text = line.decode("utf-8").rstrip("\r\n").removeprefix(BOM)
     except UnicodeDecodeError as error:
-      raise self.error(f"byte {error.start} is not UTF-8; convert the file to "
-                       "UTF-8.") from None
+      raise self._no_text(f"byte {error.start} is not UTF-8; convert the file to "
+                          "UTF-8.") from None
     if "\r" in text:  # TensorFlow would leave it out and join the words.
       raise self.error("a carriage return within the line; end lines with "
                        "\\n or \\r\\n, as by tr '\\r' '\\n'.")
     if "\0" in text:
-      raise self.error("a NUL character, which is not text; remove it, as by tr -d "
-                       "'\\0', or convert a file of UTF-16 to UTF-8.")
+      raise self._no_text("a NUL character, which is not text; remove it, as by tr -d "
+                          "'\\0', or convert a file of UTF-16 to UTF-8.")
     return text
+
+  def _no_text(self, message):
+    """Returns the error of a line that is no text: the file's format, or a message."""
+    for start, what in _FORMATS.items():
+      if self._start.startswith(start):
+        return self.error(f"the file {what}.")
+    if _is_tfrecord(self.path):
+      return self.error("the file is TFRecord; write its texts as lines, or add a task "
+                        "that reads it, by seqio.TFExampleDataSource.")
+    return self.error(message)
 
   def _raw_lines(self):
     """Yields the lines as bytes."""
@@ -126,6 +146,18 @@ def reason(error: tf.errors.OpError) -> str:
   """Returns the first line of an error of a file system, without the path."""
   first = (error.message or type(error).__name__).splitlines()[0]
   return first.rpartition("; ")[2]
+
+
+def _is_tfrecord(path):
+  """Whether a file begins with a record whose checksums hold."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    record = tf.compat.v1.data.make_one_shot_iterator(
+        tf.data.TFRecordDataset(path)).get_next()
+    try:
+      session.run(record)
+    except tf.errors.OpError:
+      return False
+  return True
 
 
 class _Raw(io.RawIOBase):

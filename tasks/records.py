@@ -5,7 +5,8 @@ keys in braces, as in T5's prefixes:
 
   "sentence"        "mnli premise: {premise} hypothesis: {hypothesis}"
 
-A key may name a field of an object in a field, as in "translation.en".
+A key may name a field of an object in a field, as in "translation.en", or an entry of a
+list: "answers.text.0" is the first answer of SQuAD's rows.
 """
 
 from collections.abc import Iterator
@@ -130,7 +131,12 @@ def _parts(parameter, template):
 
 
 def _field(row, key):
-  """Returns the value of a key, which may be in nested objects; or None."""
+  """Returns the value of a key, which may be in nested objects or lists; or None."""
+  if isinstance(row, list):
+    first, _, rest = key.partition(".")
+    if not first.isdecimal() or int(first) >= len(row):
+      return None
+    return _field(row[int(first)], rest) if rest else row[int(first)]
   if not isinstance(row, Mapping):
     return None
   if key in row or "." not in key:
@@ -161,7 +167,7 @@ def texts(lines: lines_lib.Lines, templates: Sequence[Template],
       noun = "string" if len(keys) == 1 else "strings"
       needed = " and ".join(f'"{key}"' for key in keys)
       raise lines.error(f"an object with the {noun} {needed} is needed, not "
-                        f"{shown()}.{remedy}")
+                        f"{shown()}.{_entries(row, keys)}{remedy}")
     if any("\ud800" <= letter <= "\udfff" for text in made for letter in text):
       raise lines.error("half of a surrogate pair (\\ud800 to \\udfff), which is "
                         "no text; write the whole character.")
@@ -172,6 +178,13 @@ def texts(lines: lines_lib.Lines, templates: Sequence[Template],
     yield made
   if not has_rows:
     raise lines.no_text()
+
+
+def _entries(row, keys):
+  """Returns a sentence that says which keys name lists; or ""."""
+  lists = [key for key in keys if isinstance(_field(row, key), list)]
+  return "".join(f' "{key}" is a list; name its first entry by "{key}.0".'
+                 for key in lists)
 
 
 def has_keys(path: str, keys: Sequence[str]) -> bool:

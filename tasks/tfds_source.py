@@ -10,8 +10,12 @@ of the name that stays the same:
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
+import os
 import re
+import socket
 from typing import Any
+import urllib.parse
+import urllib.request
 
 from absl import logging
 import gin
@@ -114,22 +118,42 @@ class PreparedDataSource(seqio.TfdsDataSource):
     builder = self.tfds_dataset.builder
     if builder.is_prepared():
       return
-    size = builder.info.download_size
+    name = self.tfds_dataset.name
+    folder = self.tfds_dataset.data_dir or tfds.core.constants.DATA_DIR
     logging.warning(
         "%s is not in %s: it is fetched, %s. --t5_tfds_data_dir names a directory "
-        "that has it.", self.tfds_dataset.name,
-        self.tfds_dataset.data_dir or tfds.core.constants.DATA_DIR,
-        size or "of a size that TFDS does not know")
+        "that has it.", name, folder,
+        builder.info.download_size or "of a size that TFDS does not know")
     try:
+      if not _has_downloads(folder):
+        _check_hosts(builder)
       builder.download_and_prepare()
     except Exception as error:  # Builders raise many kinds of exceptions.
-      name = self.tfds_dataset.name
-      folder = self.tfds_dataset.data_dir or tfds.core.constants.DATA_DIR
       raise checks.Error(
           f"TFDS data set {name!r} is not in {str(folder)!r} and cannot be "
           f"prepared there ({type(error).__name__}: {_first_line(error)}); "
           "name the directory that has it by --t5_tfds_data_dir, or run `tfds "
           f"build {name} --data_dir=DIR` where there is a network.") from error
+
+
+def _has_downloads(folder):
+  """Whether TFDS has fetched files before; each has a file of its source beside it."""
+  return bool(tf.io.gfile.glob([os.path.join(folder, "downloads", *parts)
+                                for parts in (["*.INFO"], ["*", "*.INFO"])]))
+
+
+def _check_hosts(builder):
+  """Raises OSError if the data set's hosts are unknown; TFDS would try for minutes."""
+  hosts = sorted({urllib.parse.urlsplit(url).hostname for url in builder.url_infos})
+  if urllib.request.getproxies():  # They may know hosts that this machine does not.
+    return
+  for host in hosts:
+    try:
+      socket.getaddrinfo(host, None)
+      return
+    except OSError as error:
+      if host == hosts[-1]:
+        raise OSError(f"{', '.join(hosts)}: {error.strerror}") from None
 
 
 def _first_line(error):

@@ -1,5 +1,6 @@
 """Data sets that are cached, or missing."""
 
+import socket
 import sys
 
 import pytest
@@ -25,11 +26,13 @@ def test_a_missing_data_set_is_named_with_its_folder_and_remedy(
   source.tfds_dataset.override_data_dir(str(tmp_path))
 
   def refuse(*_, **__):
-    raise ConnectionError("no network")
+    raise socket.gaierror(-2, "no network")
 
   with prepared.without_cloud_storage():
     builder = source.tfds_dataset.builder
-  monkeypatch.setattr(builder, "download_and_prepare", refuse)
+  # TFDS itself tries for minutes.
+  monkeypatch.setattr(builder, "download_and_prepare", lambda: pytest.fail("waits"))
+  monkeypatch.setattr(socket, "getaddrinfo", refuse)
   for use in (lambda: source.splits, lambda: source.get_dataset("train"),
               lambda: source.num_input_examples("train")):
     with pytest.raises(ValueError) as error:
@@ -39,7 +42,24 @@ def test_a_missing_data_set_is_named_with_its_folder_and_remedy(
       assert part in str(error.value)
 
 
-def test_a_missing_data_set_is_prepared_if_possible(tmp_path):
+def test_what_was_fetched_before_needs_no_network(tmp_path, monkeypatch):
+  source = tfds_source.PreparedDataSource("glue/cola:2.0.0")
+  source.tfds_dataset.override_data_dir(str(tmp_path))
+  with prepared.without_cloud_storage():
+    builder = source.tfds_dataset.builder
+  monkeypatch.setattr(socket, "getaddrinfo", lambda *_: pytest.fail("asks"))
+  (tmp_path / "downloads").mkdir()
+  (tmp_path / "downloads" / "some.zip.INFO").touch()
+  prepared_once = []
+  monkeypatch.setattr(
+      builder, "download_and_prepare", lambda: prepared_once.append(1) or 1 / 0)
+  with pytest.raises(ValueError, match="ZeroDivisionError"):
+    source.num_input_examples("train")
+  assert prepared_once
+
+
+def test_a_missing_data_set_is_prepared_if_possible(tmp_path, monkeypatch):
+  monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [])
   source = tfds_source.PreparedDataSource("ag_news_subset:1.0.0")
   source.tfds_dataset.override_data_dir(str(tmp_path))
   row = prepared.BY_TASK["synth_ag_news"].row

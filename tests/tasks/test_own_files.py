@@ -1,10 +1,14 @@
 """Which lines of the user's own files are texts and pairs, and which are mistakes."""
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 import os
+import tempfile
+import zipfile
 
 import gin
 import pyarrow as pa
@@ -28,6 +32,24 @@ pytestmark = pytest.mark.usefixtures("vocabulary")
 def zipped(*parts):
   """The bytes of a file in gzip's format, with a member for each part."""
   return b"".join(gzip.compress(part.encode()) for part in parts)
+
+
+def archive():
+  """The bytes of a zip archive of one file."""
+  buffer = io.BytesIO()
+  with zipfile.ZipFile(buffer, "w") as f:
+    f.writestr("a.txt", "one\n")
+  return buffer.getvalue()
+
+
+def tfrecord():
+  """The bytes of a TFRecord file of one example."""
+  example = tf.train.Example(features=tf.train.Features(feature={
+      "text": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"one"]))}))
+  with tempfile.NamedTemporaryFile() as f:
+    with tf.io.TFRecordWriter(f.name) as writer:
+      writer.write(example.SerializeToString())
+    return f.read()
 
 
 @pytest.mark.slow
@@ -122,6 +144,19 @@ def test_a_key_leads_into_an_object(suffix, tmp_path):
       {"translation": {"en": "one", "de": "eins"}}])}) == [("one", "eins")]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_key_names_an_entry_of_a_list(suffix, tmp_path):
+  content = of_rows(suffix, [{"question": "who", "answers": {"text": ["a", "b"]}}])
+  for entry, answer in ("0", "a"), ("1", "b"):
+    bind("pairs.keys", {"inputs": "question", "targets": f"answers.text.{entry}"})
+    assert own("pairs", tmp_path, {"a" + suffix: content}) == [("who", answer)]
+  for key, message in [("answers.text", r'"answers.text" is a list; name .*text.0"'),
+                       ("answers.text.2", "an object with the strings")]:
+    bind("pairs.keys", {"inputs": "question", "targets": key})
+    with pytest.raises(ValueError, match=message):
+      own("pairs", tmp_path, {"a" + suffix: content})
+
+
 def test_columns_without_a_header_have_no_keys_but_numbers_of_classes(tmp_path):
   bind("pairs.keys", {"inputs": "sentence", "targets": "label"})
   bind("pairs.classes", ["no", "yes"])
@@ -191,7 +226,12 @@ BAD_TEXTS = [
     ("a.txt", "one".encode("utf-16-le"), "line 1: a NUL character, .* UTF-16 to UTF-8"),
     ("a.txt", b"one\r\nt\xe4wo\n", "a.txt', line 2: byte 1 is not UTF-8"),
     ("a.txt", "one".encode("utf-16"), "a.txt', line 1: byte 0 is not UTF-8"),
-    ("a.txt", zipped("one"), "line 1: this is compressed by gzip; let the name"),
+    ("a.txt", zipped("one"), "line 1: the file is compressed by gzip; let its name"),
+    ("a.txt", bz2.compress(b"one"), "the file is compressed by bzip2; unpack it"),
+    ("a.txt", lzma.compress(b"one"), "the file is compressed by xz; unpack it"),
+    ("a.txt", archive(), "the file is a zip archive; unpack it"),
+    ("a.txt", of_rows(".parquet", [{"text": "one"}]), "the file is Parquet; let its"),
+    ("a.txt", tfrecord(), "the file is TFRecord; .*TFExampleDataSource"),
     ("a.txt", "\ufeff\r\n", "a.txt' holds no text"),
     ("a.txt.gz", zipped("\n".join(map(str, range(9999))))[:-99], "not a whole|ends in"),
     ("a.txt.gz", b"plain", "a.txt.gz' ends in .gz but is not a w"),
