@@ -15,9 +15,9 @@ TINY = [
     "utils.run.batch_size = 8", "utils.tpu_mesh_shape.model_parallelism = 2"]
 
 
-def plan(*params, attention=None, topology="v5e:2x2", **kwargs):
+def plan(*params, attention=None, topology="v5e:2x2", **options):
   """Plans this model, with more bindings, for devices of the host."""
   variant = planning.Variant(attention or "tiny", ["models/bi_v1.gin"],
                              [*TINY, *params], attention=attention)
-  return planning.plan(variant, pods.parse_topology(topology), vocabulary_size=32,
-                       compiler="host", **kwargs)
+  return planning.plan(variant, pods.parse_topology(topology), planning.Options(
+      vocabulary_size=32, compiler="host", **options))

@@ -21,29 +21,26 @@ from synthesizer_mtf.tools.plan_pod import report
 import tensorflow.compat.v1 as tf
 
 TWO_BY_TWO = pods.parse_topology("2x2")
+FLOAT32 = "utils.get_variable_dtype.activation_dtype = 'float32'"
 
 
 # Topologies.
 
 
-TOPOLOGIES = [
-    ("2x2", 8, [2, 2, 1, 2], "2x2", "v3:2x2"),
-    ("v2-8", 8, [2, 2, 1, 2], "v2-8", "v2:2x2"),
-    ("v3-2048", 2048, [32, 32, 1, 2], "v3-2048", "v3:32x32"),
-    ("v4:2x2x4", 32, [2, 2, 4, 2], "2x2x4", "v4:2x2x4"),
-    ("v5e:4x8", 32, [4, 8, 1, 1], "4x8", "v5e:4x8"),
-    ("v5p:2x2x1", 4, [2, 2, 1, 1], "2x2x1", "v5p:2x2x1")]
-
-
 def test_a_topology_has_cores_and_the_names_of_mesh_and_of_the_compiler():
-  for name, cores, shape, mesh_name, compiler_name in TOPOLOGIES:
+  for name, cores, mesh_name, compiler_name in (
+      ("2x2", 8, "2x2", "v3:2x2"), ("v2-8", 8, "v2-8", "v2:2x2"),
+      ("v3-2048", 2048, "v3-2048", "v3:32x32"), ("v5e:4x8", 32, "4x8", "v5e:4x8"),
+      ("v4:2x2x4", 32, "2x2x4", "v4:2x2x4"), ("v5p:2x2x1", 4, "2x2x1", "v5p:2x2x1")):
     topology = pods.parse_topology(name)
-    assert (topology.cores, topology.physical_shape) == (cores, shape), name
-    assert (topology.mesh_name, topology.compiler_name) == (mesh_name, compiler_name)
+    assert (topology.cores, topology.mesh_name) == (cores, mesh_name)
+    assert topology.compiler_name == compiler_name
+  assert pods.parse_topology("h100:8").cores == 8
+  assert pods.parse_topology("4", "l4") == pods.Topology("4", "l4", (4, 1, 1))
 
 
 def test_an_unknown_topology_is_an_error_that_names_those_known():
-  for name in ("v2-1024", "v3-12", "v9-8", "2x0", "x2", "big"):
+  for name in ("v2-1024", "v3-12", "v9-8", "2x0", "x2", "big", "v5e:4", "h100:2x2"):
     with pytest.raises(ValueError, match="unknown topology") as error:
       pods.parse_topology(name)
     assert repr(name) in str(error.value) and "v3-2048" in str(error.value)
@@ -67,25 +64,23 @@ HloModule jit, is_scheduled=true
 }
 
 %fused.2 (q: f32[50]) -> f32[6,4] {
-  %g = f32[6,4]{1,0} gather(%q, %i), offset_dims={1}, slice_sizes={1,4}
-  ROOT %h = bf16[6,256]{1,0} gather(%q, %i), offset_dims={1}, slice_sizes={1,256}
+  %s = (f32[6,4], f32[12,4]) all-gather-start(%q), dimensions={0}
+  ROOT %g = f32[12,4]{1,0} all-gather-done(%s)
 }
 
 ENTRY %main.3 (a: f32[3,5]) -> f32[3,5] {
   %f = f32[6,4] fusion(%a), calls=%fused.2, backend_config={"estimated_cycles":"20"}
   %w = (f32[3,5]{1,0}) while(%f), condition=%cond, body=%body.1
   %r = bf16[7,4]{1,0:T(8,128)(2,1)} all-reduce(%f), replica_groups={{0,1}}, to_apply=%s
-  %u = f32[9]{0} copy(%r), backend_config={"estimated_cycles":"9223372036854775807"}
-  ROOT %s.1 = f32[50,2]{1,0} scatter(%a, %i, %f), update_window_dims={1}, to_apply=%s
+  ROOT %u = f32[9] copy(%r), backend_config={"estimated_cycles":"9223372036854775807"}
 }
 """
 
 
-def test_a_module_gives_cycles_collectives_and_entries_read_one_by_one():
+def test_a_module_gives_cycles_and_collectives():
   assert modules.summarized(MODULE) == {
-      "cycles": 20, "loop_cycles": 70, "collectives": {"all-reduce": [1, 56]},
-      "loop_collectives": {},
-      "gathers": [24, 24 + 6 * 256], "scatters": [100, 100]}
+      "cycles": 20, "loop_cycles": 70, "loop_collectives": {},
+      "collectives": {"all-reduce": [1, 56], "all-gather": [1, 192]}}
 
 
 # Layouts.
@@ -101,7 +96,7 @@ def test_a_module_gives_cycles_collectives_and_entries_read_one_by_one():
     (["d_ff = 10", "utils.tpu_mesh_shape.model_parallelism = 4"],
      ["d_ff = 10 of variable encoder/block_*/"], ["batch:8", "batch:4,model:2"]),
     (["utils.run.batch_size = 6"],
-     ["batch = 6 of tensor", "does not divide by mesh dimension batch = 4"],
+     ["batch = 6 of the features", "does not divide by mesh dimension batch = 4"],
      ["batch:2,model:4"])], ids=["heads", "feed-forward layer", "batch"])
 def test_a_size_that_does_not_divide_is_named_with_mesh_shapes_that_fit(
     params, texts, fits):
@@ -112,12 +107,11 @@ def test_a_size_that_does_not_divide_is_named_with_mesh_shapes_that_fit(
 
 def test_two_dimensions_on_one_mesh_dimension_are_named():
   shape = mtf.Shape([mtf.Dimension("heads", 4), mtf.Dimension("length", 8)])
-  (problem,) = layouts.find_problems(
-      [("x/block_003/R", shape, True)], mtf.convert_to_shape("model:2"),
-      mtf.convert_to_layout_rules("heads:model,length:model"))
-  assert str(problem) == (
-      "length and heads of variable x/block_*/R [heads=4, length=8] are both "
-      "split over mesh dimension model")
+  assert layouts.find_problems(
+      [("variable x/block_003/R", shape)], mtf.convert_to_shape("model:2"),
+      mtf.convert_to_layout_rules("heads:model,length:model")) == [
+          "length and heads of variable x/block_*/R [heads=4, length=8] are both "
+          "split over mesh dimension model"]
 
 
 @plans.only_new
@@ -139,11 +133,11 @@ def test_variables_that_the_model_dimension_should_split_are_found():
     shapes = (mtf.convert_to_shape("batch:4,model:2"),
               mtf.convert_to_layout_rules(layout))
     assert layouts.slice_bytes(graph.all_variables[0], *shapes) == size
-    found = layouts.replicated(graph.all_variables, *shapes, least_bytes=1)
-    assert found == ([] if "model" in layout else [{
-        "variable": "block_*/w", "shape": "[d_in=12, d_out=20]",
-        "mesh_dimension": "model", "count": 1, "bytes_per_core": size,
-        "could_split": ["d_in", "d_out"]}])
+    assert layouts.replicated(graph.all_variables, *shapes, least_bytes=1) == (
+        [] if "model" in layout else [{
+            "variable": "block_*/w", "shape": "[d_in=12, d_out=20]",
+            "mesh_dimension": "model", "count": 1, "bytes_per_core": size,
+            "could_split": ["d_in", "d_out"]}])
     assert not layouts.replicated(graph.all_variables, *shapes, least_bytes=2**20)
 
 
@@ -153,8 +147,7 @@ def test_variables_that_the_model_dimension_should_split_are_found():
 @plans.only_new
 @pytest.mark.slow
 def test_a_core_has_its_share_of_variables_work_and_rows():
-  result = plans.plan("synthesizer_stack.attention = 'R'",
-                      "utils.get_variable_dtype.activation_dtype = 'float32'")
+  result = plans.plan("synthesizer_stack.attention = 'R'", FLOAT32)
   # By hand: R, v and o in both stacks, cross-attention, feed-forward layers
   # with the split dimensions halved. Variables with d_model alone are whole.
   table, d, heads, d_kv, d_ff = 4 * 12 * 12, 16, 4, 6, 24
@@ -174,12 +167,27 @@ def test_a_core_has_its_share_of_variables_work_and_rows():
       "argument", "temporary", "output", "code"))
   assert result["fits"] == "yes" and result["hbm_bytes"] == 16 * 2**30
   assert core["collectives"]["all-reduce"][1] > core["parameter_bytes"]
-  alone = plans.plan("synthesizer_stack.attention = 'R'",
-                     "utils.tpu_mesh_shape.model_parallelism = 1",
-                     "utils.get_variable_dtype.activation_dtype = 'float32'",
-                     topology="v5e:1x1")
+  alone = plans.plan("synthesizer_stack.attention = 'R'", FLOAT32,
+                     "utils.tpu_mesh_shape.model_parallelism = 1", topology="v5e:1x1")
   assert alone["per_core"]["collectives"] == {}
   assert .2 < core["operations"] / alone["per_core"]["operations"] < .4
+
+
+@plans.only_new
+@pytest.mark.slow
+def test_a_plan_of_two_depths_is_extended_to_all_blocks_of_a_gpu():
+  model = "synthesizer_stack.attention = 'R'", "num_layers = 4"
+  whole, extended = (plans.plan(*model, topology="h200:4", layers=layers)
+                     for layers in ((), (2, 3)))
+  for name in ("parameters", "batch_size", "mesh_shape", "hbm_bytes"):
+    assert extended[name] == whole[name], name
+  for name in ("parameter", "optimizer", "argument"):
+    assert extended["per_core"][f"{name}_bytes"] == whole["per_core"][f"{name}_bytes"]
+  assert extended["per_core"]["operations"] == pytest.approx(
+      whole["per_core"]["operations"], rel=.01)
+  assert extended["hbm_bytes"] == 141 * 2**30 and extended["compiler"] == "host"
+  assert "No time is estimated" in report.table([extended])
+  assert "`num_layers` of 2 and 3" in report.table([extended])
 
 
 @plans.only_new
@@ -203,12 +211,6 @@ def test_memory_is_surely_too_small_by_libtpu_or_for_the_arguments_alone():
         "compiler": compiler, "hbm_bytes": 10}) == answer
 
 
-def test_the_table_4_models_are_those_with_gin_files():
-  rows = {v.paper: v.files for v in plan_pod.table_4()}
-  assert rows["R+V"] == ["models/table4/r+v.gin"]
-  assert {"Transformer", "D", "R", "R+V", "D+V"} <= set(rows)
-
-
 # The compilers.
 
 
@@ -216,12 +218,14 @@ def test_a_python_or_a_compiler_that_is_missing_is_one_sentence(monkeypatch):
   monkeypatch.setattr(
       compiling.importlib.util, "find_spec", lambda name: name == "jax" or None)
   if sys.version_info >= (3, 12):
-    assert compiling.choose(None) == "host"
+    assert compiling.choose(None, TWO_BY_TWO) == "host"
     with pytest.raises(ValueError, match="--compiler=tpu needs libtpu, .*mtf.tpu.'"):
-      compiling.choose("tpu")
+      compiling.choose("tpu", TWO_BY_TWO)
+    with pytest.raises(ValueError, match="h100:8, which are GPUs; leave out"):
+      compiling.choose("tpu", pods.parse_topology("h100:8"))
   monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
   with pytest.raises(ValueError, match="which needs Python 3.12 or 3.13 and JAX"):
-    compiling.choose(None)
+    compiling.choose(None, TWO_BY_TWO)
 
 
 def test_refusals_are_one_sentence():
@@ -246,102 +250,58 @@ def test_a_compiler_that_ends_its_process_does_not_end_the_command():
 # The command.
 
 
-@pytest.fixture(scope="module", name="written")
-def fixture_written(tmp_path_factory):
-  """The streams, JSON lines and figure of a sweep of two attentions."""
-  folder, figures = tmp_path_factory.mktemp("plans"), []
-  out, err = io.StringIO(), io.StringIO()
-  with (contextlib.redirect_stdout(out), contextlib.redirect_stderr(err),
-        pytest.MonkeyPatch.context() as patch):
-    patch.setattr(plot.plt, "close", figures.append)
+@plans.only_new
+@pytest.mark.slow
+def test_the_command_compares_sweeps_and_writes_files(tmp_path, monkeypatch):
+  figures, out, err = [], io.StringIO(), io.StringIO()
+  monkeypatch.setattr(plot.plt, "close", figures.append)
+  with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
     plan_pod.main([
         "--gin_file=models/bi_v1.gin", *(f"--gin_param={p}" for p in plans.TINY),
         "--attention=V,R", "--topology=v5e:2x2,v3-32", "--vocabulary_size=32",
-        "--mode=eval", "--hbm_gib=8", "--compiler=host", f"--hlo={folder}/hlo",
-        f"--json={folder}/a.json", f"--png={folder}/a.png"])
-  lines = (folder / "a.json").read_text().splitlines()
-  assert (folder / "a.png").read_bytes().startswith(b"\x89PNG")
-  assert "stablehlo" in (folder / "hlo/V_v5e_2x2_eval.mlir").read_text()
-  assert "ENTRY" in (folder / "hlo/V_v5e_2x2_eval.txt").read_text()
-  return out.getvalue(), err.getvalue(), [json.loads(line) for line in lines], figures
-
-
-@plans.only_new
-@pytest.mark.slow
-def test_the_command_compares_sweeps_and_writes_files(written):
-  out, err, rows, (figure,) = written
+        "--mode=eval", "--hbm_gib=8", "--compiler=host", f"--hlo={tmp_path}/hlo",
+        f"--json={tmp_path}/a.json", f"--png={tmp_path}/a.png"])
+  rows = [*map(json.loads, (tmp_path / "a.json").read_text().splitlines())]
+  assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+  assert "stablehlo" in (tmp_path / "hlo/V_v5e_2x2_eval.mlir").read_text()
+  assert "ENTRY" in (tmp_path / "hlo/V_v5e_2x2_eval.txt").read_text()
   assert [(p["name"], p["topology"], p["status"]) for p in rows] == [
       ("V", "v5e:2x2", "ok"), ("R", "v5e:2x2", "ok"),
       ("V", "v3-32", "invalid"), ("R", "v3-32", "invalid")]
-  assert "R on v3-32 is not possible: batch = 8" in out
-  assert "| V    | v5e:2x2  | batch:2,model:2 |" in out
-  assert "plan: 100%" in err and "Path not found" not in err
+  assert "R on v3-32 is not possible: batch = 8" in out.getvalue()
+  assert "| V, eval | v5e:2x2  | batch:2,model:2 |" in out.getvalue()
+  assert "plan: 100%" in err.getvalue() and "Path not found" not in err.getvalue()
   assert rows[0]["versions"]["jax"] and rows[0]["hbm_bytes"] == 8 * 2**30
-  work, memory = figure.axes
-  assert [t.get_text() for t in work.get_yticklabels()] == ["V", "R"]
-  assert [bar.get_width() for bar in work.patches] == pytest.approx(
-      [plan["per_core"]["operations"] / 1e9 for plan in rows[:2]])
+  work, memory = figures[0].axes
+  assert [t.get_text() for t in work.get_yticklabels()] == ["V, v5e:2x2", "R, v5e:2x2"]
   assert [bar.get_width() for bar in memory.patches] == pytest.approx(
       [plan["per_core"][f"{part}_bytes"] / 2**30
        for part in ("parameter", "optimizer", "temporary") for plan in rows[:2]])
   assert [list(line.get_xdata()) for line in memory.lines] == [[8, 8]]  # The limit.
-
-
-@plans.only_new
-@pytest.mark.slow
-def test_figures_of_libtpu_have_times_beside_each_other(written, tmp_path, monkeypatch):
-  figures, small = [], written[2][:2]
-  monkeypatch.setattr(plot.plt, "close", figures.append)
-  timed = [{**plan, "seconds": seconds, "mode": "train", "compiler": "tpu"}
-           for plan, seconds in zip(small, (.004, .002))]
-  cells = row_of(report.table(timed), "R")
-  assert cells[-3:] == ["2.0", "0.50", "0.0"]
-  refused = {**timed[1], "mode": "infer", "status": "refused", "reason": "no"}
-  several = report.table([*timed, refused])
-  assert row_of(several, "R")[-2].endswith(", 2.0")
-  assert row_of(several, "R")[-1] == "refused" and " R on v5e:2x2: no." in several
-  large = [{**plan, "topology": "4x4", "cores": 32, "seconds": .001} for plan in timed]
-  assert plot.plot(timed + large, tmp_path / "a.png")
-  times = figures[0].axes[0]
-  assert [(line.get_label(), [*line.get_xdata()], [*line.get_ydata()])
-          for line in times.lines] == [("V", [4, 32], [4, 1]), ("R", [4, 32], [2, 1])]
-  assert not plot.plot(written[2][2:], tmp_path / "none.png")
-  assert not (tmp_path / "none.png").exists()
-
-
-def row_of(text, name):
-  row, = [line for line in text.splitlines() if line.startswith(f"| {name} ")]
-  return [cell.strip() for cell in row.strip("|").split("|")]
+  timed = [{**plan, "seconds": seconds, "compiler": "tpu"}
+           for plan, seconds in zip(rows, (.004, .002))]
+  line, = [line for line in report.table(timed).splitlines() if line.startswith("| R")]
+  assert [cell.strip() for cell in line.split("|")[-3:-1]] == ["2.0", "0.50"]
+  assert plot.plot(timed, tmp_path / "b.png")
+  assert [bar.get_width() for bar in figures[1].axes[0].patches] == [4, 2]
+  assert not plot.plot(rows[2:], tmp_path / "none.png")
 
 
 def test_every_recipe_for_pods_is_planned_with_the_model_of_its_first_command():
-  found = {v.name: v for v in plan_pod.recipes()}
-  assert len(found) == 13
-  assert found["c4"].files == ["models/table4/r+v.gin", "recipes/pod/c4.gin"]
-  assert found["ag_news"].params == [
+  recipes = {v.name: v for v in plan_pod.recipes()}
+  assert len(recipes) == 13
+  assert recipes["c4"].files == ["models/table4/r+v.gin", "recipes/pod/c4.gin"]
+  assert recipes["ag_news"].params == [
       "SyntheticAttention.relative_attention_type = 'bias_shared'"]
-  for recipe in found.values():
+  for recipe in recipes.values():
     recipe.parse(["num_layers = 1"])
     run = lowering.read_run(TWO_BY_TWO, vocabulary_size=32)
     assert run.mesh_shape.size == TWO_BY_TWO.cores
 
 
-@plans.only_new
-@pytest.mark.slow
-def test_recipes_are_planned_with_the_bindings_of_their_first_command(
-    tmp_path, monkeypatch):
-  some = [r for r in plan_pod.recipes() if r.name in ("ag_news", "wmt14_ende")]
-  monkeypatch.setattr(plan_pod, "recipes", lambda: some)
-  path = tmp_path / "plans.jsonl"
-  bindings = ["utils.run.batch_size = 3", "num_layers = 1"]
-  with pytest.raises(SystemExit, match="batch"):  # A batch that no mesh can split.
-    plan_pod.main(["--recipes", f"--json={path}", "--compiler=host",
-                   *(f"--gin_param={param}" for param in bindings)])
-  plans = {p["name"]: p for p in map(json.loads, path.read_text().splitlines())}
-  assert {name: plan["gin_params"] for name, plan in plans.items()} == {
-      recipe.name: [*recipe.params, *bindings] for recipe in some}
-
-
-def test_all_stands_for_every_attention_with_a_gin_file():
+def test_table_4_and_all_stand_for_every_model_with_a_gin_file():
+  rows = {v.paper: v.files for v in plan_pod.table_4()}
+  assert rows["R+V"] == ["models/table4/r+v.gin"]
+  assert {"Transformer", "D", "R", "R+V", "D+V"} <= set(rows)
   names = [name for name, _, _ in plan_pod.every_attention()]
   assert names[0] == "SelfAttention" and {"r+v", "linformer", "mixer"} <= set(names)

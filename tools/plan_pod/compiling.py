@@ -1,18 +1,17 @@
 """Compiles a step for the devices of a topology, none of which needs to be there.
 
-Where libtpu is installed, it compiles for the TPUs themselves. Elsewhere XLA compiles
-for as many devices of the host.
+Where libtpu is installed, it compiles for the TPUs themselves. Elsewhere, and for GPUs,
+XLA compiles for as many devices of the host.
 """
 
 from collections.abc import Callable
 from collections.abc import Sequence
-from concurrent import futures
-from concurrent.futures import process
 import contextlib
 import importlib.metadata
 import importlib.util
 import multiprocessing
 import os
+import pathlib
 import re
 import signal
 import sys
@@ -28,21 +27,22 @@ from synthesizer_mtf.trainer.model import jax_runtime
 import tensorflow.compat.v1 as tf
 
 TPU, HOST = COMPILERS = ("tpu", "host")
-# libtpu must not ask Google for a TPU, and several processes may compile.
-_ALONE = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1",
+# libtpu must not ask Google for a TPU, and several processes may compile. TensorFlow
+# would compute constants as large as the logits of the whole batch.
+_ALONE = {"TF_XLA_FLAGS": "--tf_xla_disable_constant_folding",
+          "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1",
           "TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0",
           "TPU_ACCELERATOR_TYPE": "v3-8", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
           "TPU_LOG_DIR": "disabled", "TPU_STDERR_LOG_LEVEL": "3"}
-_FLAG = "--xla_force_host_platform_device_count="
 _MEMORY = re.compile(
     r"\(([\d.]+)([GMK])\) exceeds available HBM \(([\d.]+)([GMK])\)")
 
 
-def choose(compiler: str | None) -> str:
-  """Returns the compiler of this name; for None, libtpu where it is installed.
+def choose(compiler: str | None, topology: pods.Topology) -> str:
+  """Returns the compiler of this name; for None, libtpu for a TPU if it is installed.
 
   Raises:
-    ValueError: JAX or libtpu is not there.
+    ValueError: JAX or libtpu is not there, or libtpu is asked for a GPU.
   """
   if sys.version_info < (3, 12) or not importlib.util.find_spec("jax"):
     raise checks.Error(
@@ -50,11 +50,15 @@ def choose(compiler: str | None) -> str:
         f"and JAX, but this is Python {sys.version_info.major}."
         f"{sys.version_info.minor}: install this package there.")
   has_libtpu = importlib.util.find_spec("libtpu") is not None
+  if compiler == TPU and topology.chip.is_gpu:
+    raise checks.Error(
+        f"--compiler=tpu compiles for TPUs, but --topology has {topology.name}, which "
+        "are GPUs; leave out --compiler to compile for the host.")
   if compiler == TPU and not has_libtpu:
     raise checks.Error(
         "--compiler=tpu needs libtpu, which is not installed: pip install "
         "'synthesizer-mtf[tpu]', or leave out --compiler to compile for the host.")
-  return compiler or (TPU if has_libtpu else HOST)
+  return compiler or (TPU if has_libtpu and not topology.chip.is_gpu else HOST)
 
 
 def versions(compiler: str) -> dict[str, str]:
@@ -90,12 +94,10 @@ def devices(topology: pods.Topology, compiler: str) -> list[Any]:
 
 
 def compiled(step: lowering.Step, keep: str | None = None) -> dict[str, Any]:
-  """Compiles a step.
+  """Compiles a step, whose graph is the default.
 
-  Args:
-    step: a `lowering.Step`, whose graph is the default.
-    keep: a path without ending, where the program (.mlir) and the compiler's result for
-      it (.txt) are kept; None to keep neither.
+  `keep` is a path without ending, where the program (.mlir) and the compiler's result
+  for it (.txt) are kept; None keeps neither.
 
   Returns:
     a dict: figures of one core, in which a loop's body counts once, and those of
@@ -108,7 +110,7 @@ def compiled(step: lowering.Step, keep: str | None = None) -> dict[str, Any]:
   step.mesh_impl.compile(not jax_runtime.chosen()[1])
   program = step.mesh_impl.arrays.lower()
   if keep:
-    _write(f"{keep}.mlir", program.as_text())
+    pathlib.Path(f"{keep}.mlir").write_text(program.as_text(), encoding="utf-8")
   try:
     executable = program.compile()
   except jax.errors.JaxRuntimeError as error:
@@ -116,7 +118,7 @@ def compiled(step: lowering.Step, keep: str | None = None) -> dict[str, Any]:
             "out_of_memory": bool(_MEMORY.search(str(error)))}
   text = executable.as_text()
   if keep:
-    _write(f"{keep}.txt", text)
+    pathlib.Path(f"{keep}.txt").write_text(text, encoding="utf-8")
   memory, cost = executable.memory_analysis(), executable.cost_analysis()
   return {
       "operations": cost["flops"], "bytes_accessed": cost["bytes accessed"],
@@ -125,11 +127,6 @@ def compiled(step: lowering.Step, keep: str | None = None) -> dict[str, Any]:
       "output_bytes": memory.output_size_in_bytes - memory.alias_size_in_bytes,
       "code_bytes": memory.generated_code_size_in_bytes,
       **modules.summarized(text), "compiling_seconds": time.time() - start}
-
-
-def _write(path, text):
-  with open(path, "w", encoding="utf-8") as file:
-    file.write(text)
 
 
 def _sentence(message):
@@ -153,9 +150,10 @@ class Worker(contextlib.AbstractContextManager):
   """
 
   def __init__(self, cores: int, modules_to_import: Sequence[str] = ()) -> None:
-    self._begin = ({**_ALONE, "XLA_FLAGS": f"{_FLAG}{cores}"}, modules_to_import)
-    self._pool: futures.ProcessPoolExecutor | None = None
-    self._number = 0  # Of the process.
+    self._context = multiprocessing.get_context("spawn")
+    self._begin = cores, modules_to_import
+    self._process: Any = None
+    self._pipe: Any = None
 
   def call(self, function: Callable[..., Any], *args: Any,
            waiting: Callable[[], Any] = lambda: None) -> Any:
@@ -166,32 +164,41 @@ class Worker(contextlib.AbstractContextManager):
       *args: its arguments, which can be pickled, as its result.
       waiting: a function that is called each second.
     """
-    if self._pool is None:
-      self._pool = futures.ProcessPoolExecutor(
-          1, multiprocessing.get_context("spawn"), _begin, self._begin)
-      self._number = 0
-      self._number = self._pool.submit(os.getpid).result()
-    future = self._pool.submit(function, *args)
-    while True:
-      try:
-        return future.result(timeout=1)
-      except futures.TimeoutError:
-        waiting()
-      except process.BrokenProcessPool:
-        self._pool = None
-        return None
+    if self._process is None:
+      self._pipe, other_end = self._context.Pipe()
+      self._process = self._context.Process(
+          target=_serve, args=(other_end, *self._begin), daemon=True)
+      self._process.start()
+      other_end.close()
+    self._pipe.send((function, args))
+    while not self._pipe.poll(1):
+      waiting()
+    try:
+      result, error = self._pipe.recv()
+    except EOFError:
+      self._process = None
+      return None
+    if error is not None:
+      raise error
+    return result
 
   def __exit__(self, *error: object) -> None:
     """Ends the process, whatever it does."""
-    if self._pool is not None:
-      if self._number:
-        with contextlib.suppress(ProcessLookupError):  # It has ended.
-          os.kill(self._number, signal.SIGKILL)
-      self._pool.shutdown(cancel_futures=True)
+    if self._process is not None:
+      self._process.kill()
+      self._process.join()
 
 
-def _begin(environment, modules_to_import):
+def _serve(pipe, cores, modules_to_import):
+  """Answers with (result, error) of each (function, arguments)."""
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # The command ends this process.
-  os.environ.update(environment)
+  devices = f"--xla_force_host_platform_device_count={cores}"
+  os.environ.update({**_ALONE, "XLA_FLAGS": devices})
   tf.logging.set_verbosity(tf.logging.ERROR)
   gin_names.import_modules(modules_to_import)
+  while True:
+    function, args = pipe.recv()
+    try:
+      pipe.send((function(*args), None))
+    except Exception as error:
+      pipe.send((None, error))

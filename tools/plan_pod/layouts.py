@@ -5,13 +5,10 @@ from collections.abc import Iterable
 import math
 import re
 from typing import Any
-from typing import NamedTuple
 
 import mesh_tensorflow as mtf
 from synthesizer_mtf import checks
-
-# A tensor: its name, its shape, and whether it is a variable.
-NamedShape = tuple[str, mtf.Shape, bool]
+from synthesizer_mtf.runtime import devices
 
 
 class LayoutError(checks.Error):
@@ -21,46 +18,34 @@ class LayoutError(checks.Error):
     proposals: a list of the mesh shapes that fit, as strings.
   """
 
-  def __init__(self, problems: list["Problem"], proposals: list[str],
-               cores: int) -> None:
+  def __init__(self, problems: list[str], proposals: list[str], cores: int) -> None:
     self.proposals = proposals
-    parts = [*map(str, problems[:3])]
-    if len(problems) > 3:
-      parts.append(f"and {len(problems) - 3} more")
+    more = [f"and {len(problems) - 3} more"] if len(problems) > 3 else []
     fits = (f"mesh shapes for {cores} cores that fit: " + ", ".join(proposals)
             if proposals else
             f"no mesh shape of these dimensions fits {cores} cores")
-    super().__init__(f"{'; '.join(parts)}; {fits}.")
+    super().__init__(f"{'; '.join([*problems[:3], *more])}; {fits}.")
 
 
-class Problem(NamedTuple):
-  """A dimension of a tensor that a mesh dimension cannot split.
-
-  Attributes:
-    tensor: the name of the tensor, with the numbers of blocks replaced by *.
-    shape: the `mtf.Shape` of the tensor.
-    dimension: the `mtf.Dimension` of the tensor.
-    mesh_dimension: the `mtf.Dimension` of the mesh.
-    other: another dimension of the tensor on the same mesh dimension; None if the
-      problem is that the sizes do not divide.
-    is_variable: whether the tensor is a variable.
-  """
-  tensor: str
-  shape: mtf.Shape
-  dimension: mtf.Dimension
-  mesh_dimension: mtf.Dimension
-  other: mtf.Dimension | None = None
-  is_variable: bool = False
-
-  def __str__(self) -> str:
-    kind = "variable" if self.is_variable else "tensor"
-    where = f"of {kind} {self.tensor} {describe(self.shape)}"
-    mesh = f"mesh dimension {self.mesh_dimension.name}"
-    if self.other is not None:
-      return (f"{self.dimension.name} and {self.other.name} {where} are both "
-              f"split over {mesh}")
-    return (f"{self.dimension.name} = {self.dimension.size} {where} does not "
-            f"divide by {mesh} = {self.mesh_dimension.size}")
+def find_problems(shapes: Iterable[tuple[str, mtf.Shape]], mesh_shape: mtf.Shape,
+                  layout: mtf.LayoutRules) -> list[str]:
+  """Returns what prevents the layout of variables and features of these names."""
+  problems = []
+  for name, shape in shapes:
+    used: dict[int, mtf.Dimension] = {}
+    where = f"of {collapse(name)} {describe(shape)}"
+    for dim in shape.dims:
+      axis = layout.tensor_dimension_to_mesh_axis(dim, mesh_shape)
+      if axis is None:
+        continue
+      mesh_dim, other = mesh_shape[axis], used.setdefault(axis, dim)
+      if other != dim:
+        problems.append(f"{dim.name} and {other.name} {where} are both split over mesh "
+                        f"dimension {mesh_dim.name}")
+      elif dim.size % mesh_dim.size:
+        problems.append(f"{dim.name} = {dim.size} {where} does not divide by mesh "
+                        f"dimension {mesh_dim.name} = {mesh_dim.size}")
+  return list(dict.fromkeys(problems))
 
 
 def describe(shape: mtf.Shape) -> str:
@@ -73,39 +58,41 @@ def collapse(name: str) -> str:
   return re.sub(r"block_\d+", "block_*", name)
 
 
-def find_problems(tensors: Iterable[NamedShape], mesh_shape: mtf.Shape,
-                  layout: mtf.LayoutRules) -> list[Problem]:
-  """Returns the problems that prevent the layout of tensors.
+def propose(shapes: Iterable[mtf.Shape], dimension_names: list[str],
+            layout: mtf.LayoutRules, cores: int,
+            batch_size: Callable[[mtf.Shape], int]) -> list[str]:
+  """Returns the mesh shapes of this number of cores that divide all dimensions.
 
   Args:
-    tensors: an iterable of (name, `mtf.Shape`, whether it is a variable).
-    mesh_shape: a `mtf.Shape`.
+    shapes: those of variables.
+    dimension_names: the names of the mesh dimensions, in order.
     layout: a `mtf.LayoutRules`.
+    cores: the product of the mesh dimensions.
+    batch_size: a function from a mesh shape to the number of sequences.
 
   Returns:
-    a list of `Problem`, one for each kind; variables come first.
+    a list of strings such as "batch:4,model:2".
   """
-  found = {}
-  for name, shape, is_variable in tensors:
-    used = {}
-    for dim in shape.dims:
-      axis = layout.tensor_dimension_to_mesh_axis(dim, mesh_shape)
-      if axis is None:
-        continue
-      mesh_dim = mesh_shape[axis]
-      other = used.setdefault(axis, dim)
-      other = None if other == dim else other
-      if other is None and dim.size % mesh_dim.size == 0:
-        continue
-      problem = Problem(
-          collapse(name), shape, dim, mesh_dim, other, is_variable)
-      key = dim, mesh_dim, other, problem.tensor if is_variable else ""
-      found.setdefault(key, problem)
-  variables = [p for p in found.values() if p.is_variable]
-  known = {(p.dimension, p.mesh_dimension) for p in variables}
-  return variables + [
-      p for p in found.values()
-      if not p.is_variable and (p.dimension, p.mesh_dimension) not in known]
+  distinct = [("", mtf.Shape(list(dims))) for dims in {tuple(s.dims) for s in shapes}]
+  fitting = []
+  for sizes in _factors(cores, len(dimension_names)):
+    mesh_shape = mtf.Shape([
+        mtf.Dimension(n, s) for n, s in zip(dimension_names, sizes) if s > 1])
+    try:
+      batch = mtf.Shape([mtf.Dimension("batch", batch_size(mesh_shape))])
+    except ValueError:  # The tokens of a batch are not a multiple of the length.
+      continue
+    if not find_problems([*distinct, ("", batch)], mesh_shape, layout):
+      fitting.append(devices.flat(mesh_shape))
+  return fitting
+
+
+def _factors(product, count):
+  """Returns all lists of `count` positive integers with this product."""
+  if count == 0:
+    return [[]] if product == 1 else []
+  return [[n] + rest for n in range(product, 0, -1) if product % n == 0
+          for rest in _factors(product // n, count - 1)]
 
 
 def slice_bytes(variable: mtf.Variable, mesh_shape: mtf.Shape,
@@ -116,88 +103,33 @@ def slice_bytes(variable: mtf.Variable, mesh_shape: mtf.Shape,
   return variable.size // parts * variable.slice_dtype.size
 
 
-def model_axes(mesh_shape: mtf.Shape, layout: mtf.LayoutRules) -> list[int]:
-  """Returns the mesh axes longer than 1 that do not split the batch."""
-  data = {layout.tensor_dimension_to_mesh_axis(mtf.Dimension(name, 1), mesh_shape)
-          for name in ("batch", "outer_batch")}
-  return [i for i, d in enumerate(mesh_shape.dims) if i not in data and d.size > 1]
-
-
 def replicated(variables: Iterable[mtf.Variable], mesh_shape: mtf.Shape,
                layout: mtf.LayoutRules, least_bytes: int) -> list[dict[str, Any]]:
   """Returns large variables that a model-parallel mesh dimension does not split.
 
   Over the mesh dimension that splits the batch, variables are replicated by design.
-  They are not listed.
-
-  Args:
-    variables: variables of Mesh.
-    mesh_shape: a `mtf.Shape`.
-    layout: a `mtf.LayoutRules`.
-    least_bytes: the least size of a core's part; smaller ones are left out.
+  They are not listed, nor those whose part of a core is below `least_bytes`.
 
   Returns:
     a list of dicts: variable (with * for the number of the block), shape, count,
     bytes_per_core (of all these variables), mesh_dimension, and could_split, the
     dimensions that the mesh dimension could split.
   """
-  found = {}
+  data = {layout.tensor_dimension_to_mesh_axis(mtf.Dimension(name, 1), mesh_shape)
+          for name in ("batch", "outer_batch")}
+  entries: dict[Any, dict[str, Any]] = {}
   for v in variables:
     axes = layout.tensor_layout(v.shape, mesh_shape).tensor_axis_to_mesh_axis
     size = slice_bytes(v, mesh_shape, layout)
-    for axis in model_axes(mesh_shape, layout):
-      if axis in axes or size < least_bytes:
+    for axis, mesh_dim in enumerate(mesh_shape.dims):
+      if axis in {*data, *axes} or mesh_dim.size == 1 or size < least_bytes:
         continue
-      key = collapse(v.name), describe(v.shape), mesh_shape[axis].name
-      entry = found.setdefault(key, {
+      key = collapse(v.name), describe(v.shape), mesh_dim.name
+      entry = entries.setdefault(key, {
           "variable": key[0], "shape": key[1], "mesh_dimension": key[2],
           "count": 0, "bytes_per_core": 0, "could_split": [
               d.name for d, a in zip(v.shape.dims, axes)
-              if a is None and d.size % mesh_shape[axis].size == 0]})
+              if a is None and d.size % mesh_dim.size == 0]})
       entry["count"] += 1
       entry["bytes_per_core"] += size
-  return sorted(found.values(), key=lambda e: -e["bytes_per_core"])
-
-
-def propose(tensors: Iterable[NamedShape], dimension_names: list[str],
-            layout: mtf.LayoutRules, cores: int,
-            batch_size: Callable[[mtf.Shape], int]) -> list[str]:
-  """Returns the mesh shapes of this number of cores that divide all dimensions.
-
-  Args:
-    tensors: as in `find_problems`; their batch dimensions are ignored.
-    dimension_names: the names of the mesh dimensions, in order.
-    layout: a `mtf.LayoutRules`.
-    cores: the product of the mesh dimensions.
-    batch_size: a function from a mesh shape to the number of sequences.
-
-  Returns:
-    a list of strings such as "batch:4,model:2".
-  """
-  distinct = {tuple(d for d in shape.dims if d.name != "batch")
-              for _, shape, _ in tensors}
-  shapes = [("", mtf.Shape(list(dims)), False) for dims in distinct]
-  fitting = []
-  for sizes in _factors(cores, len(dimension_names)):
-    mesh_shape = mtf.Shape([
-        mtf.Dimension(n, s) for n, s in zip(dimension_names, sizes) if s > 1])
-    try:
-      batch = mtf.Shape([mtf.Dimension("batch", batch_size(mesh_shape))])
-    except ValueError:  # The tokens of a batch are not a multiple of the length.
-      continue
-    if not find_problems(shapes + [("", batch, False)], mesh_shape, layout):
-      fitting.append(flat(mesh_shape))
-  return fitting
-
-
-def flat(mesh_shape: mtf.Shape) -> str:
-  """Returns a mesh shape in gin's format, such as "batch:4,model:2"."""
-  return ",".join(f"{d.name}:{d.size}" for d in mesh_shape.dims)
-
-
-def _factors(product, count):
-  """Yields all lists of `count` positive integers with this product."""
-  if count == 0:
-    return [[]] if product == 1 else []
-  return [[n] + rest for n in range(product, 0, -1) if product % n == 0
-          for rest in _factors(product // n, count - 1)]
+  return sorted(entries.values(), key=lambda e: -e["bytes_per_core"])

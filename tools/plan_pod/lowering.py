@@ -14,6 +14,7 @@ from mesh_tensorflow.transformer import utils
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.runtime import devices as devices_lib
 from synthesizer_mtf.runtime import mesh
 from synthesizer_mtf.tools.plan_pod import layouts
 from synthesizer_mtf.tools.plan_pod import pods
@@ -24,19 +25,7 @@ import tensorflow.compat.v1 as tf
 
 
 class Run(NamedTuple):
-  """A training run, as gin and the command describe it.
-
-  Attributes:
-    topology: a `pods.Topology`.
-    vocabulary_size: the number of tokens of the vocabulary.
-    model_type: the value of `utils.run.model_type`.
-    mesh_shape: a `mtf.Shape`.
-    layout: a `mtf.LayoutRules`.
-    batch: the value of `utils.run.batch_size`.
-    sequence_length: a dict from features to lengths.
-    optimizer: a class of mesh_tensorflow.optimize.
-    packed: whether rows hold several examples.
-  """
+  """A training run on a topology, as gin describes it: values of `utils.run`."""
   topology: pods.Topology
   vocabulary_size: int
   model_type: str
@@ -58,6 +47,11 @@ class Run(NamedTuple):
   def batch_size(self) -> int:
     return self.batch_size_on(self.mesh_shape)
 
+  @property
+  def platform(self) -> str:
+    """Whose operations the program has."""
+    return "gpu" if self.topology.chip.is_gpu else "tpu"
+
 
 def read_run(topology: pods.Topology, vocabulary_size: int) -> Run:
   """Reads the run from gin's configuration.
@@ -66,23 +60,27 @@ def read_run(topology: pods.Topology, vocabulary_size: int) -> Run:
     ValueError: the mesh of `utils.run.mesh_shape` has another number of cores.
   """
   # A flag that mesh_tensorflow reads.
-  flags.FLAGS(["plan_pod", f"--logical_cores_per_chip={topology.cores_per_chip}"])
+  flags.FLAGS(["plan_pod", f"--logical_cores_per_chip={topology.chip.cores}"])
   run = Run(
       topology, vocabulary_size, _bound("model_type"),
       mtf.convert_to_shape(_bound("mesh_shape")),
       mtf.convert_to_layout_rules(_bound("layout_rules")), _bound("batch_size"),
       lengths(), _bound("optimizer"),
       gin_files.bound("mesh_train_dataset_fn.pack", True))
-  _check_cores(run)
+  if run.mesh_shape.size != topology.cores:
+    raise checks.Error(
+        f"`utils.run.mesh_shape` is {devices_lib.flat(run.mesh_shape)!r}, of "
+        f"{run.mesh_shape.size} cores, but the topology {topology.name} has "
+        f"{topology.cores}; mesh shapes of that size: "
+        f"{', '.join(_fitting([], run)) or 'none'} (for "
+        "batch and model set `utils.tpu_mesh_shape.model_parallelism`).")
   return run
 
 
 def lengths() -> dict[str, int]:
   """Returns a dict from features to their lengths, as gin binds them."""
   bound = _bound("sequence_length")
-  if isinstance(bound, int):
-    return {"inputs": bound, "targets": bound}
-  return bound
+  return {"inputs": bound, "targets": bound} if isinstance(bound, int) else bound
 
 
 def _bound(parameter):
@@ -91,109 +89,75 @@ def _bound(parameter):
   return gin_files.bound(f"utils.run.{parameter}", default)
 
 
-def _check_cores(run):
-  cores = run.topology.cores
-  if run.mesh_shape.size != cores:
-    raise checks.Error(
-        f"`utils.run.mesh_shape` is {layouts.flat(run.mesh_shape)!r}, of "
-        f"{run.mesh_shape.size} cores, but the topology {run.topology.name} has "
-        f"{cores}; mesh shapes of that size: "
-        f"{', '.join(_fitting([], run)) or 'none'} (for "
-        "batch and model set `utils.tpu_mesh_shape.model_parallelism`).")
-
-
-def _fitting(tensors, run):
+def _fitting(shapes, run):
   """Returns the shapes of T5's mesh dimensions, and others in use, that fit."""
   names = dict.fromkeys(["batch", "model"] + [d.name for d in run.mesh_shape.dims])
   return layouts.propose(
-      tensors, list(names), run.layout, run.topology.cores, run.batch_size_on)
+      shapes, list(names), run.layout, run.topology.cores, run.batch_size_on)
 
 
 class Step(NamedTuple):
-  """A step.
-
-  Attributes:
-    graph: the `mtf.Graph`.
-    mesh_impl: a `mesh.JaxMeshImpl`, which has the program.
-    microbatches: how often the body of a loop over microbatches runs.
-  """
+  """A step: its graph, the program, and how often a loop over microbatches runs."""
   graph: mtf.Graph
   mesh_impl: mesh.JaxMeshImpl
   microbatches: int
 
 
-def lower(run: Run, mode: str, devices: Sequence[Any], platform: str = "tpu") -> Step:
-  """Builds and lowers a step.
+def lower(run: Run, mode: str, devices: Sequence[Any]) -> Step:
+  """Builds and lowers a step in TensorFlow's default graph.
 
   Args:
     run: a `Run`.
     mode: "train"; "eval", the loss alone; or "infer", decoding as gin binds it.
     devices: JAX's devices, one for each core.
-    platform: whose operations are chosen: "tpu", "gpu" or "cpu".
-
-  Returns:
-    a `Step`, in the default graph.
 
   Raises:
     layouts.LayoutError: the mesh does not divide the dimensions of the layout.
   """
   with jax_runtime.loops_as_functions(), seed.remembering_loops():
-    model = _model(run, run.mesh_shape, platform)
     try:
+      model = _model(run, run.mesh_shape)
       made = _step(run, model, mode)
+      mesh_impl = mesh.JaxMeshImpl(
+          run.mesh_shape, run.layout, devices, seed.numbers_of_names)
+      model.lower(mesh_impl).export_to_tf_tensor(made.result)
     except ValueError as error:
-      _explain(_build_without_mesh(run, platform), run, error)
+      _explain(run, error)
       raise
-    _explain(model.graph, run)
-    mesh_impl = mesh.JaxMeshImpl(
-        run.mesh_shape, run.layout, devices, seed.numbers_of_names)
-    model.lower(mesh_impl).export_to_tf_tensor(made.result)
   return Step(model.graph, mesh_impl, made.microbatches)
 
 
-def _model(run, mesh_shape, platform):
-  splits.compile_for(platform)
+def _model(run, mesh_shape):
+  splits.compile_for(run.platform)
   return building.Model(
       (run.vocabulary_size, run.vocabulary_size), run.model_type, mesh_shape,
-      run.layout, is_on_tpu=platform == "tpu")
+      run.layout, is_on_tpu=run.platform == "tpu")
 
 
-def _build_without_mesh(run, platform):
-  """Returns the Mesh graph of a loss that is not split; empty if this also fails."""
+def _explain(run, cause):
+  """Raises a LayoutError if variables or the batch do not fit the mesh."""
   with tf.Graph().as_default():
     try:
-      model = _model(run, "", platform)
+      model = _model(run, "")
       model.call(_features(run, model), building.TRAIN)
-    except ValueError:
-      return mtf.Graph()
-  return model.graph
-
-
-def _explain(graph, run, cause=None):
-  """Raises a LayoutError if tensors of the graph do not fit the mesh."""
-  tensors = [(v.name, v.shape, True) for v in graph.all_variables]
-  tensors += [(t.name, t.shape, False) for t in _tensors(graph)]
-  problems = layouts.find_problems(tensors, run.mesh_shape, run.layout)
+    except ValueError:  # It is not the layout.
+      return
+    shapes = {f"variable {v.name}": v.shape for v in model.graph.all_variables}
+    batch = mtf.Shape([mtf.Dimension("batch", run.batch_size)])
+    problems = layouts.find_problems(
+        [*shapes.items(), ("the features", batch)], run.mesh_shape, run.layout)
+    proposals = _fitting(shapes.values(), run)
   if problems:
-    raise layouts.LayoutError(
-        problems, _fitting(tensors, run), run.topology.cores) from cause
-
-
-def _tensors(graph):
-  """Returns all tensors, including those in loops."""
-  for op in graph.operations:
-    yield from op.outputs
-    for inner in getattr(op, "_body_ops", ()):
-      yield from inner.outputs
+    raise layouts.LayoutError(problems, proposals, run.topology.cores) from cause
 
 
 def _step(run, model, mode):
   """Returns the `building.Step` of a mode."""
   if mode == "infer":
     length = run.sequence_length["targets" if run.model_type == "lm" else "inputs"]
-    return model.decode(model.feed(
-        {"inputs": f"batch:{run.batch_size},length:{length}"}),
-                        run.sequence_length["targets"])
+    return model.decode(
+        model.feed({"inputs": f"batch:{run.batch_size},length:{length}"}),
+        run.sequence_length["targets"])
   features = _features(run, model)
   if mode == "eval":
     return model.evaluate(features)

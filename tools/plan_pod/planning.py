@@ -5,7 +5,11 @@ import time
 from typing import Any
 from typing import NamedTuple
 
+import gin
+from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
+from synthesizer_mtf.fast import mixed_precision
+from synthesizer_mtf.runtime import devices
 from synthesizer_mtf.tools.base import tables
 from synthesizer_mtf.tools.benchmark import attentions
 from synthesizer_mtf.tools.plan_pod import compiling
@@ -39,72 +43,68 @@ class Variant(NamedTuple):
     gin_files.parse(files, params, prefixes)
 
 
-def plan(variant: Variant, topology: pods.Topology, chip: pods.Chip | None = None,
-         vocabulary_size: int = 32128, prefixes: Sequence[str] = (),
-         mode: str = "train", compiler: str | None = None, keep: str | None = None
-         ) -> dict[str, Any]:
-  """Plans one model on one topology, in a process that has devices for it.
+class Options(NamedTuple):
+  """How to plan.
 
-  Args:
-    variant: a `Variant`.
-    topology: a `pods.Topology`.
-    chip: a `pods.Chip`; None for that of the topology.
-    vocabulary_size: the number of tokens of the vocabulary.
-    prefixes: more folders of gin files.
+  Attributes:
     mode: "train", "eval" or "infer".
     compiler: one of `compiling.COMPILERS`; None for `compiling.choose`.
+    layers: two values of `num_layers`, whose figures are extended to the model's own
+      in a straight line; or none.
+    vocabulary_size: the number of tokens of the vocabulary.
+    hbm_gib: the memory of a chip; None for what is published.
+    prefixes: more folders of gin files.
     keep: as for `compiling.compiled`.
+  """
+  mode: str = "train"
+  compiler: str | None = None
+  layers: Sequence[int] = ()
+  vocabulary_size: int = 32128
+  hbm_gib: float | None = None
+  prefixes: Sequence[str] = ()
+  keep: str | None = None
+
+
+def plan(variant: Variant, topology: pods.Topology, options: Options
+         ) -> dict[str, Any]:
+  """Plans one model on one topology, in a process that has devices for it.
 
   Returns:
     a dict, ready for JSON. "status" is "ok" and "per_core" has the compiler's figures.
     Or it is "invalid", for a layout that does not fit, with "reason" and
     "mesh_shapes_that_fit"; or "refused", with the compiler's "reason".
   """
-  start, compiler = time.time(), compiling.choose(compiler)
-  chip = chip or pods.CHIPS[topology.generation]
-  variant.parse([
-      f"utils.tpu_mesh_shape.tpu_topology = {topology.mesh_name!r}"], prefixes)
-  run = lowering.read_run(topology, vocabulary_size)
-  result = described(variant, topology, mode, compiler) | {
-      "model_type": run.model_type, "mesh_shape": layouts.flat(run.mesh_shape),
-      "batch_size": run.batch_size, "sequence_length": run.sequence_length,
-      "packed": bool(run.packed), "hbm_bytes": chip.hbm_gib * 2**30 // chip.cores}
-  with tf.Graph().as_default():
-    try:
-      step = lowering.lower(run, mode, compiling.devices(topology, compiler))
-    except layouts.LayoutError as error:
-      return {**result, "status": "invalid", "reason": str(error),
-              "mesh_shapes_that_fit": error.proposals}
-    variables = step.graph.all_variables
-    core = _bytes(variables, run)
-    found = compiling.compiled(step, keep)
-  if "reason" in found:
-    reason = found["reason"] + (_largest(variables, run) if found["out_of_memory"]
-                                else "")
-    return {**result, "status": "refused", "reason": reason, "per_core": core}
-  core |= found
+  start = time.time()
+  if options.layers:
+    made = _extended(variant, topology, options)
+  else:
+    made = _compiled(variant, topology, options)
+  result = described(variant, topology, options) | made
+  if result["status"] != "ok":
+    return result
+  core, chip = result["per_core"], topology.chip
   core["total_bytes"] = sum(core[f"{name}_bytes"] for name in (
       "argument", "temporary", "output", "code"))
-  result.update(
-      status="ok", per_core=core, fits=_fits(core, result),
-      parameters=sum(v.size for v in step.graph.trainable_variables),
-      microbatches=step.microbatches, replicated=layouts.replicated(
-          variables, run.mesh_shape, run.layout, _LEAST_REPLICATED_BYTES))
-  if compiler == compiling.TPU:
-    cycles = core["cycles"] + step.microbatches * core["loop_cycles"]
-    seconds = cycles / chip.clock
+  result["fits"] = _fits(core, result)
+  if result["compiler"] == compiling.TPU:
+    seconds = (core["cycles"] + result["microbatches"] * core["loop_cycles"]
+               ) / chip.clock
     result.update(seconds=seconds, steps_per_second=1 / seconds, tokens_per_second=(
-        run.batch_size * max(run.sequence_length.values()) / seconds))
+        result["batch_size"] * max(result["sequence_length"].values()) / seconds))
   return {**result, "planning_seconds": time.time() - start}
 
 
-def described(variant: Variant, topology: pods.Topology, mode: str, compiler: str
+def described(variant: Variant, topology: pods.Topology, options: Options
               ) -> dict[str, Any]:
   """Returns what is known of a plan before its step is built."""
+  chip = topology.chip
   result = {
       "name": variant.name, "gin_files": variant.files, "gin_params": variant.params,
       "topology": topology.name, "chip": topology.generation, "cores": topology.cores,
-      "mode": mode, "compiler": compiler}
+      "hbm_bytes": (options.hbm_gib or chip.hbm_gib) * 2**30 // chip.cores,
+      "mode": options.mode, "compiler": compiling.choose(options.compiler, topology)}
+  if options.layers:
+    result["compiled_layers"] = [*options.layers]
   if variant.paper:
     row = tables.TABLE_4[variant.paper]
     result["paper"] = {
@@ -114,24 +114,93 @@ def described(variant: Variant, topology: pods.Topology, mode: str, compiler: st
   return result
 
 
+def _extended(variant, topology, options):
+  """Compiles with two numbers of blocks, and extends the figures to all blocks."""
+  variant.parse(_bindings(topology), options.prefixes)
+  try:
+    layers = gin.query_parameter("%num_layers")
+  except ValueError:
+    raise checks.Error(
+        "--layers extends figures to `num_layers`, which these gin files do not bind; "
+        "leave out --layers, or bind it.") from None
+  few, more = options.layers
+  plans = []
+  for number in (few, more):
+    plans.append(_compiled(variant, topology, options, f"num_layers = {number}"))
+    if plans[-1]["status"] != "ok":
+      return plans[-1]
+  extended = _line(*plans, (layers - few) / (more - few))
+  extended["per_core"]["compiling_seconds"] = sum(
+      made["per_core"]["compiling_seconds"] for made in plans)
+  return extended | {"layers": layers}
+
+
+def _line(first, second, times):
+  """Returns the first figures, and `times` their differences to the second ones."""
+  if isinstance(second, dict):
+    return {key: _line(first.get(key, value), value, times)
+            for key, value in second.items()}
+  if isinstance(second, list) and len(first) == len(second):
+    return [_line(a, b, times) for a, b in zip(first, second)]
+  if first == second or not checks.is_number(second):
+    return second
+  value = first + times * (second - first)
+  return round(value) if isinstance(second, int) else value
+
+
+def _bindings(topology):
+  return [f"utils.tpu_mesh_shape.tpu_topology = {topology.mesh_name!r}"]
+
+
+def _compiled(variant, topology, options, *params):
+  """Returns the compiler's figures of one program, and those of its variables."""
+  variant.parse([*_bindings(topology), *params], options.prefixes)
+  if topology.chip.is_gpu:  # As in T5's command without --tpu.
+    gin_files.bind({"utils.get_variable_dtype.activation_dtype":
+                    mixed_precision.products()})
+  run = lowering.read_run(topology, options.vocabulary_size)
+  result = {
+      "model_type": run.model_type, "mesh_shape": devices.flat(run.mesh_shape),
+      "batch_size": run.batch_size, "sequence_length": run.sequence_length,
+      "packed": bool(run.packed)}
+  compiler = compiling.choose(options.compiler, topology)
+  with tf.Graph().as_default():
+    try:
+      step = lowering.lower(run, options.mode, compiling.devices(topology, compiler))
+    except layouts.LayoutError as error:
+      return {**result, "status": "invalid", "reason": str(error),
+              "mesh_shapes_that_fit": error.proposals}
+    variables = step.graph.all_variables
+    core = _bytes(variables, run)
+    figures = compiling.compiled(step, options.keep)
+  if "reason" in figures:
+    reason = figures["reason"] + (
+        _largest(variables, run) if figures["out_of_memory"] else "")
+    return {**result, "status": "refused", "reason": reason, "per_core": core}
+  return {**result, "status": "ok", "per_core": core | figures,
+          "parameters": sum(v.size for v in step.graph.trainable_variables),
+          "microbatches": step.microbatches, "replicated": layouts.replicated(
+              variables, run.mesh_shape, run.layout, _LEAST_REPLICATED_BYTES)}
+
+
 def _bytes(variables, run):
   """Returns the bytes of a core's parts of all variables.
 
   They are parameters (trainable variables), the optimizer's slots, and constants.
   """
-  found = {"parameter_bytes": 0, "optimizer_bytes": 0, "constant_bytes": 0}
+  sizes = {"parameter_bytes": 0, "optimizer_bytes": 0, "constant_bytes": 0}
   for variable in variables:
     role = ("parameter" if variable.trainable else
             "optimizer" if optimizer_slots.is_slot(variable.name) else "constant")
-    found[f"{role}_bytes"] += layouts.slice_bytes(variable, run.mesh_shape, run.layout)
-  return found
+    sizes[f"{role}_bytes"] += layouts.slice_bytes(variable, run.mesh_shape, run.layout)
+  return sizes
 
 
 def _fits(core, plan):
   """Returns whether a core's memory is large enough: "yes", "no" or "perhaps".
 
-  The compiler of the host keeps other results than that of a TPU, so if it needs too
-  much, a "no" is certain only if the arguments alone are too large.
+  The compiler of the host keeps other results than that of a TPU or a GPU, so if it
+  needs too much, a "no" is certain only if the arguments alone are too large.
   """
   if core["total_bytes"] <= plan["hbm_bytes"]:
     return "yes"

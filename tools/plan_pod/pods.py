@@ -1,4 +1,4 @@
-"""TPU topologies, and what is published of their chips."""
+"""Topologies of TPUs and GPUs, and what is published of their chips."""
 
 import math
 import re
@@ -6,20 +6,26 @@ from typing import NamedTuple
 
 from synthesizer_mtf import checks
 
+_SIDE = 128 ** 2  # The multipliers of a matrix unit, up to v5.
+
 
 class Chip(NamedTuple):
-  """A TPU chip.
+  """A TPU chip or a GPU.
 
   Attributes:
-    tflops: the peak of the matrix units in bfloat16, in 10^12 operations per second.
     hbm_gib: the size of the memory in GiB.
-    cores: the number of cores that programs see. The cores of a v5p work as one.
-    units: the number of multipliers of all matrix units together.
+    cores: the number of devices that programs see. The cores of a v5p work as one.
+    tflops: the peak of a TPU's matrix units in bfloat16, in 10^12 operations a second.
+    units: the number of multipliers of all its matrix units; None for a GPU.
   """
-  tflops: float
   hbm_gib: float
-  cores: int
-  units: int
+  cores: int = 1
+  tflops: float = 0
+  units: int | None = None
+
+  @property
+  def is_gpu(self) -> bool:
+    return self.units is None
 
   @property
   def clock(self) -> float:
@@ -27,17 +33,19 @@ class Chip(NamedTuple):
     return 1e12 * self.tflops / (2 * self.units)
 
 
-# https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and the pages of the
-# chips there; v2: Jouppi et al., "A domain-specific supercomputer for training deep
-# neural networks", CACM 63(7), 2020.
-_SIDE = 128 ** 2  # The multipliers of a matrix unit, up to v5.
+# TPUs: https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and the pages of
+# the chips there; v2: Jouppi et al., "A domain-specific supercomputer for training deep
+# neural networks", CACM 63(7), 2020. GPUs: the memory that NVIDIA's data sheets name,
+# which nvidia-smi shows as up to 2% more or less.
 CHIPS = {
-    "v2": Chip(46, 16, 2, 2 * _SIDE),
-    "v3": Chip(123, 32, 2, 4 * _SIDE),
-    "v4": Chip(275, 32, 2, 8 * _SIDE),
-    "v5e": Chip(197, 16, 1, 4 * _SIDE),
-    "v5p": Chip(459, 95, 1, 8 * _SIDE),
-    "v6e": Chip(918, 32, 1, 4 * 256 ** 2)}
+    "v2": Chip(16, 2, 46, 2 * _SIDE),
+    "v3": Chip(32, 2, 123, 4 * _SIDE),
+    "v4": Chip(32, 2, 275, 8 * _SIDE),
+    "v5e": Chip(16, 1, 197, 4 * _SIDE),
+    "v5p": Chip(95, 1, 459, 8 * _SIDE),
+    "v6e": Chip(32, 1, 918, 4 * 256 ** 2),
+    "a100": Chip(80), "h100": Chip(80), "h200": Chip(141), "b200": Chip(180),
+    "l4": Chip(24), "l40s": Chip(48)}
 
 # From the number of cores to the chips along x and y, as Cloud TPU offers them.
 _SHAPES = {8: (2, 2), 32: (4, 4), 64: (4, 8), 128: (8, 8), 256: (8, 16),
@@ -47,24 +55,21 @@ _OFFERED = {"v2": (8, 32, 128, 256, 512),
 
 
 class Topology(NamedTuple):
-  """A block of chips.
+  """A block of chips: its name in the command, a key of `CHIPS`, and its three sides.
 
-  Attributes:
-    name: the name in the command.
-    generation: a key of `CHIPS`.
-    chips: the numbers of chips along the three dimensions of the torus.
+  The devices of GPUs are along the first side.
   """
   name: str
   generation: str
   chips: tuple[int, int, int]
 
   @property
-  def cores_per_chip(self) -> int:
-    return CHIPS[self.generation].cores
+  def chip(self) -> Chip:
+    return CHIPS[self.generation]
 
   @property
   def cores(self) -> int:
-    return math.prod(self.physical_shape)
+    return math.prod(self.chips) * self.chip.cores
 
   @property
   def mesh_name(self) -> str:
@@ -77,35 +82,29 @@ class Topology(NamedTuple):
     sides = self.chips[:3 if self.generation in ("v4", "v5p") else 2]
     return f"{self.generation}:{'x'.join(map(str, sides))}"
 
-  @property
-  def physical_shape(self) -> list[int]:
-    """[x, y, z, cores of a chip], as TensorFlow describes a TPU."""
-    return [*self.chips, self.cores_per_chip]
-
 
 def parse_topology(name: str, generation: str = "v3") -> Topology:
   """Returns the topology with this name.
 
   Args:
-    name: such as "v3-128" (cores), "4x8" (chips), or "v5e:4x8" (chips of a
-      generation).
+    name: such as "v3-128" (cores), "4x8" (chips), "v5e:4x8" (chips of a generation), or
+      "h100:8" (GPUs).
     generation: a key of `CHIPS`, for names without a generation.
 
   Raises:
     ValueError: there is no such topology.
   """
-  chips = re.fullmatch(
-      rf"(?:({'|'.join(CHIPS)}):)?([1-9]\d*)x([1-9]\d*)(?:x([1-9]\d*))?", name)
-  if chips:
+  chips = re.fullmatch(r"(?:(\w+):)?([1-9]\d*)(?:x([1-9]\d*)(?:x([1-9]\d*))?)?", name)
+  kind = chips and (chips[1] or generation)
+  if kind in CHIPS and CHIPS[kind].is_gpu == (chips[3] is None):
     x, y, z = (int(side or 1) for side in chips.groups()[1:])
-    return Topology(name, chips[1] or generation, (x, y, z))
+    return Topology(name, kind, (x, y, z))
   cores = re.fullmatch(r"(v\d+)-(\d+)", name)
   if cores and int(cores[2]) in _OFFERED.get(cores[1], ()):
     return Topology(name, cores[1], (*_SHAPES[int(cores[2])], 1))
-  offered = "; ".join(
-      ", ".join(f"{version}-{n}" for n in sizes)
-      for version, sizes in _OFFERED.items())
+  offered = "; ".join(", ".join(f"{version}-{n}" for n in sizes)
+                      for version, sizes in _OFFERED.items())
   raise checks.Error(
-      f"unknown topology {name!r} in --topology; use one of {offered}, chips such "
-      "as 2x2 or 4x8, or chips of a generation such as v5e:4x8 or v4:2x2x4 "
-      f"({', '.join(CHIPS)}).")
+      f"unknown topology {name!r} in --topology; use one of {offered}, chips such as "
+      "2x2 or 4x8, chips of a generation such as v5e:4x8 or v4:2x2x4, or GPUs such as "
+      f"h100:8 ({', '.join(CHIPS)}).")

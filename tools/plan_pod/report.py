@@ -1,7 +1,5 @@
 """Writes plans: tables and reasons."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
 from typing import Any
 
 from synthesizer_mtf.tools.base import tabular
@@ -10,14 +8,18 @@ from synthesizer_mtf.tools.benchmark import attentions
 _LEGEND = """\
 All figures are of one core{versions}. param, optim: MiB of its parts of the variables;
   args, temp, code: MiB for variables and features, results, and the program; fits:
-  whether they fit into the core's memory, and the share of it{fits}.
+  whether they fit into its memory, and the share of it. "perhaps": the compiler for the
+  host keeps more than that of the device may.
 Gop, GB: operations and bytes accessed, in 10^9; a loop over microbatches counts once.
-collectives: their number, and the MiB that a core puts in, with all microbatches."""
+collectives: their number, and the MiB of their results, with all microbatches."""
 _TIMED = """
 ms: the compiler's estimate, in cycles, with all microbatches. It leaves out gathers,
-  scatters and communication. to {base}: ms relative to this row's.
-few: 10^6 entries that gathers and scatters read or add fewer than 128 at a time."""
-_ON_HOST = ', "perhaps" if\n  libtpu would have to keep less'
+  scatters and communication. to base: relative to {base}."""
+_UNTIMED = """
+No time is estimated: the program was compiled for devices of the host. libtpu estimates
+  that of TPUs; for GPUs only a run tells it."""
+_EXTENDED = """
+Compiled with `num_layers` of {}, and extended in a straight line."""
 
 
 def table(plans: list[dict[str, Any]]) -> str:
@@ -27,19 +29,38 @@ def table(plans: list[dict[str, Any]]) -> str:
     plans: the dicts that `planning.plan` returns.
   """
   valid = [p for p in plans if p["status"] == "ok"]
-  valid = [{**p, "base": _base(p, valid)} for p in valid]
   parts = []
   if valid:
-    several_modes = len({p["mode"] for p in plans}) > 1
+    valid = [{**p, "base": _base(p, valid)} for p in valid]
     timed = all("seconds" in p for p in valid)
-    parts += [_by_mode(plans) if several_modes else
-              aligned(_COLUMNS + _TIMED_COLUMNS * timed, valid), _legend(valid, timed)]
+    parts += [_aligned(_COLUMNS + _TIMED_COLUMNS * timed, valid), _legend(valid, timed)]
   parts += [
       f"{p['name']} on {p['topology']} is not possible: {p['reason']}"
       if p["status"] == "invalid" else
       f"The compiler refused {p['name']} on {p['topology']}: {p['reason']}."
       for p in plans if p["status"] != "ok"]
-  return "\n\n".join(parts + _replicated(valid))
+  return "\n\n".join(parts + [_replicated(p) for p in valid if p["replicated"]])
+
+
+def paper_table(plans: list[dict[str, Any]]) -> str | None:
+  """Compares plans of the paper's models, which have "paper", with its Table 4."""
+  plans = [p for p in plans if p["status"] == "ok" and "paper" in p]
+  base = next((p for p in plans if p["paper"]["row"] == "Transformer"), None)
+  if base is None or len(plans) < 2:
+    return None
+  columns = _PAPER + (_PAPER_TIMED if all("seconds" in p for p in plans) else ())
+  return _aligned(columns, [{**p, "base": base} for p in plans])
+
+
+def _aligned(columns, plans):
+  """Returns a Markdown table with a line for each plan.
+
+  Args:
+    columns: pairs of a title and a function of the plan.
+    plans: dicts.
+  """
+  return tabular.markdown([[title for title, _ in columns]] + [
+      [text(plan) for _, text in columns] for plan in plans])
 
 
 def _mib(size):
@@ -53,31 +74,8 @@ def _base(plan, plans):
   return next((p for p in alike if p["name"].endswith(attentions.STOCK)), alike[0])
 
 
-def _by_mode(plans):
-  """Returns a line for each plan, with a cell for each mode: MiB of results, GB, ms."""
-  cells, modes = {}, list(dict.fromkeys(p["mode"] for p in plans))
-  for p in plans:
-    cells.setdefault((p["name"], p["topology"]), {})[p["mode"]] = _cell(p)
-  return tabular.markdown(
-      [["plan", "topology"] + [f"{mode}: temp, GB, ms" for mode in modes]] + [
-          [*key] + [row.get(mode, "") for mode in modes] for key, row in cells.items()])
-
-
-def _cell(plan):
-  if plan["status"] != "ok":
-    return plan["status"]
-  core = plan["per_core"]
-  milliseconds = f"{1e3 * plan['seconds']:.1f}" if "seconds" in plan else "-"
-  return (f"{core['temporary_bytes'] / 2**20:,.0f}, "
-          f"{core['bytes_accessed'] / 1e9:.2f}, {milliseconds}")
-
-
 def _core(name):
   return lambda p: _mib(p["per_core"][f"{name}_bytes"])
-
-
-def _fits(plan):
-  return f"{plan['fits']}, {plan['per_core']['total_bytes'] / plan['hbm_bytes']:.0%}"
 
 
 def _collectives(plan):
@@ -88,13 +86,13 @@ def _collectives(plan):
       for kind, (number, size) in core["collectives"].items()) or "none"
 
 
-def _few(plan):
-  return sum(plan["per_core"][kind][0] for kind in ("gathers", "scatters"))
+def _tera(plan):
+  return 1e-12 * plan["per_core"]["operations"] * plan["microbatches"]
 
 
 # Pairs of a title and a function of the plan.
 _COLUMNS = (
-    ("plan", lambda p: p["name"]),
+    ("plan", lambda p: p["name"] + f", {p['mode']}" * (p["mode"] != "train")),
     ("topology", lambda p: p["topology"]),
     ("mesh", lambda p: p["mesh_shape"] or "1 core"),
     ("batch", lambda p: f"{p['batch_size']}"),
@@ -102,63 +100,15 @@ _COLUMNS = (
     ("parameters", lambda p: f"{p['parameters']:,}"),
     ("param", _core("parameter")), ("optim", _core("optimizer")),
     ("args", _core("argument")), ("temp", _core("temporary")), ("code", _core("code")),
-    ("fits", _fits),
+    ("fits", lambda p: (
+        f"{p['fits']}, {p['per_core']['total_bytes'] / p['hbm_bytes']:.0%}")),
     ("Gop", lambda p: f"{p['per_core']['operations'] / 1e9:,.0f}"),
     ("GB", lambda p: f"{p['per_core']['bytes_accessed'] / 1e9:,.2f}"),
     ("collectives", _collectives),
     ("s to compile", lambda p: f"{p['per_core']['compiling_seconds']:.0f}"))
 _TIMED_COLUMNS = (
     ("ms", lambda p: f"{1e3 * p['seconds']:.1f}"),
-    ("to base", lambda p: f"{p['seconds'] / p['base']['seconds']:.2f}"),
-    ("few", lambda p: f"{_few(p) / 1e6:.1f}"))
-
-
-def _legend(plans, timed):
-  versions = plans[0].get("versions", {})
-  compilers = " and ".join(f"{name} {versions[name]}" for name in ("jax", "libtpu")
-                           if name in versions)
-  text = _LEGEND.format(
-      versions=f", by {compilers}" * bool(compilers), fits=_ON_HOST * (not timed))
-  return text + (_TIMED.format(base=plans[0]["base"]["name"]) if timed else (
-      "\nThe devices are those of the host, so there is no time; libtpu tells it."))
-
-
-def _replicated(plans):
-  """Returns a paragraph for each plan with variables that ought to be split."""
-  parts = []
-  for p in plans:
-    lines = [
-        f"  {e['count']} x {e['variable']} {e['shape']}: "
-        f"{_mib(e['bytes_per_core'])} MiB per core; "
-        + (f"{' or '.join(e['could_split'])} would divide"
-           if e["could_split"] else "no dimension of it divides")
-        for e in p["replicated"]]
-    if lines:
-      axes = sorted({e["mesh_dimension"] for e in p["replicated"]})
-      parts.append("\n".join([
-          f"{p['name']} on {p['topology']}: replicated over {', '.join(axes)}, "
-          "which should split them:", *lines]))
-  return parts
-
-
-def paper_table(plans: list[dict[str, Any]]) -> str | None:
-  """Compares plans of the paper's models with its Table 4.
-
-  Args:
-    plans: the dicts that `planning.plan` returns, with "paper".
-  """
-  plans = [p for p in plans if p["status"] == "ok" and "paper" in p]
-  base = next((p for p in plans if p["paper"]["row"] == "Transformer"), None)
-  if base is None or len(plans) < 2:
-    return None
-  columns = _PAPER + (_PAPER_TIMED if all("seconds" in p for p in plans) else ())
-  return aligned(columns, [{**p, "base": base} for p in plans])
-
-
-def _tera(plan):
-  return 1e-12 * plan["per_core"]["operations"] * plan["microbatches"]
-
-
+    ("to base", lambda p: f"{p['seconds'] / p['base']['seconds']:.2f}"))
 _PAPER = (
     ("model", lambda p: p["paper"]["row"]),
     ("M parameters", lambda p: f"{p['parameters'] / 1e6:.1f}"),
@@ -174,13 +124,23 @@ _PAPER_TIMED = (
     ("paper", lambda p: f"{p['paper']['ratio']:.2f}"))
 
 
-def aligned(columns: Iterable[tuple[str, Callable[[dict], str]]],
-            plans: list[dict[str, Any]]) -> str:
-  """Returns a Markdown table with a line for each plan.
+def _legend(plans, timed):
+  versions = plans[0].get("versions", {})
+  compilers = " and ".join(f"{name} {versions[name]}" for name in ("jax", "libtpu")
+                           if name in versions)
+  layers = plans[0].get("compiled_layers")
+  return _LEGEND.format(versions=f", by {compilers}" * bool(compilers)) + (
+      _TIMED.format(base=plans[0]["base"]["name"]) if timed else _UNTIMED) + (
+          _EXTENDED.format(" and ".join(map(str, layers))) if layers else "")
 
-  Args:
-    columns: pairs of a title and a function of the plan.
-    plans: dicts.
-  """
-  return tabular.markdown([[title for title, _ in columns]] + [
-      [text(plan) for _, text in columns] for plan in plans])
+
+def _replicated(plan):
+  """Returns a paragraph on a plan's variables that ought to be split."""
+  axes = sorted({e["mesh_dimension"] for e in plan["replicated"]})
+  lines = [
+      f"  {e['count']} x {e['variable']} {e['shape']}: "
+      f"{_mib(e['bytes_per_core'])} MiB per core; " + (
+          f"{' or '.join(e['could_split'])} would divide" if e["could_split"] else
+          "no dimension of it divides") for e in plan["replicated"]]
+  return "\n".join([f"{plan['name']} on {plan['topology']}: replicated over "
+                    f"{', '.join(axes)}, which should split them:", *lines])
