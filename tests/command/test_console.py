@@ -35,7 +35,10 @@ def fixture_verbosity():
     ("reads a.tsv", {"path": own_text.__file__}, True),
     ("disk is slow", {"level": logging.WARNING}, True),
     ("eval_on_tpu ignored because use_tpu is False.", {"level": logging.WARNING},
-     False)])
+     False),
+    *((f"Object was never used:\n<tf.Operation '{name}/Assert'>",
+       {"level": logging.ERROR}, shown) for name, shown in (
+           ("other", True), ("assert_less_equal", False)))])
 @pytest.mark.usefixtures("verbosity")
 def test_scores_checkpoints_our_own_lines_and_warnings_without_noise_are_shown(
     message, more, shown):

@@ -16,7 +16,7 @@ def commands(text):
   variables that are set for one command only, and `...`, which stands for a user's
   words.
   """
-  variables, lines = {}, []
+  variables, split = {}, []
   for line in lines(text):
     words = shlex.split(line, comments=True)
     if len(words) == 1 and _is_assignment(words[0]):
@@ -26,8 +26,8 @@ def commands(text):
     words = [word for whole in words for word in _filled(whole, variables)]
     while words and _is_assignment(words[0]):
       words = words[1:]
-    lines.append([word for word in words if word not in ("...", "…")])
-  return [words for words in lines if words]
+    split.append([word for word in words if word not in ("...", "…")])
+  return [words for words in split if words]
 
 
 def _is_assignment(word):

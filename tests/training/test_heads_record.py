@@ -50,18 +50,27 @@ def trained(tmp_path_factory, sentencepiece_model):
 @pytest.mark.parametrize("bindings", [
     FOUR, ["decoder/SelfAttention.num_heads = 4",  # The cross-attention.
            "decoder/SelfAttention.key_value_size = 3"]])
-def test_a_folder_is_restored_only_with_its_own_heads(trained, bindings):
+def test_a_folder_is_restored_and_a_warm_start_begins_only_with_the_same_heads(
+    trained, bindings, tmp_path, log):
   command, two = trained
+  shutil.copy(f"{two}/model.ckpt-1.index", tmp_path)
   for given in (TWO, bindings):
     gin_files.parse(["cpu.gin", *FILES], [*command.bindings(), *TWO, *given])
     models.build()
     if given is TWO:
       heads_record.check_restored(two)
-  with pytest.raises(ValueError) as error:
-    heads_record.check_restored(two)
-  assert f"the model in {two!r} was trained with " in str(error.value)
-  assert "2 heads of 6, by its operative_config.gin, but now it has 4 heads of 3" in (
-      str(error.value))
+      heads_record.check_start(f"{two}/model.ckpt-1")
+  assert "heads of" not in log.text
+  for check, said in (
+      (lambda: heads_record.check_restored(two), f"the model in {two!r} was trained "
+       "with .*2 heads of 6, by its operative_config.gin, but now it has 4 heads of 3"),
+      (lambda: heads_record.check_start(f"{two}/model.ckpt-1"), "2 heads of 6, by the "
+       "operative_config.gin beside it, but the model has 4 heads of 3; bind `")):
+    with pytest.raises(ValueError, match=said):
+      check()
+  heads_record.check_start(f"{tmp_path}/model.ckpt-1")
+  assert f"No operative_config.gin beside {tmp_path}/model.ckpt-1 tells" in log.text
+  assert "4 heads of 3" in log.text.partition("they are taken for ")[2]
 
 
 def test_the_command_refuses_other_heads_in_a_folder(trained):
@@ -69,32 +78,12 @@ def test_the_command_refuses_other_heads_in_a_folder(trained):
   assert "2 heads of 6" in message or "`num_heads` is 4, but 2 there" in message
 
 
-@pytest.mark.parametrize(
-    "start", ["warm_start.checkpoint", "utils.run.init_checkpoint"])
-def test_a_warm_start_needs_the_heads_of_the_checkpoint(trained, start):
+def test_a_warm_start_needs_the_heads_of_the_checkpoint(trained):
   command, two = trained
-  start = f"{start} = '{two}/model.ckpt-1'"
+  start = f"utils.run.init_checkpoint = '{two}/model.ckpt-1'"
   message = command.train("four", *FOUR, start, "utils.run.train_steps = 2",
                           "synthesizer_stack.attention = 'FR+V'")
   assert f"the checkpoint '{two}/model.ckpt-1' has " in message
-  assert "2 heads of 6, by the operative_config.gin beside it" in message
-  assert "but the model has 4 heads of 3; bind `" in message
-
-
-def test_a_warm_start_with_the_heads_of_the_checkpoint_says_nothing(trained, log):
-  command, two = trained
-  assert not command.train("from_two", f"warm_start.checkpoint = '{two}'",
-                           "synthesizer_stack.attention = 'FR+V'")
-  assert "heads of" not in log.text
-
-
-def test_a_warm_start_says_that_nothing_records_the_heads(trained, log):
-  command, two = trained
-  copy = shutil.copytree(two, command.folder / "copy")
-  (copy / "operative_config.gin").unlink()
-  assert not command.train("unknown", *FOUR, f"warm_start.checkpoint = '{copy}'")
-  assert f"No operative_config.gin beside {copy}/model.ckpt-1 tells" in log.text
-  assert "they are taken for 4 heads of 3." in log.text
 
 
 @pytest.mark.parametrize("use", [

@@ -85,7 +85,7 @@ def test_the_best_checkpoint_stays_and_patience_ends_the_training(
     best_checkpoint.main([str(folder), "--metric=loss", *flags])
     assert f", the {which}: " in capsys.readouterr().out
   (command.folder / "dev.tsv").write_text("another\tfile\n")
-  assert not train(command)
+  assert not train(command, "utils.run.train_steps = 4")
   assert steps_of(folder / "best.1") == [2]
   assert read_record(folder / "best.1") == {**record, "stopped_at": None}
   assert read_record(folder)["best"]["step"] == 4

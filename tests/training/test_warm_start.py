@@ -62,8 +62,7 @@ def run(path=None, save=None, train=0, steps=(0,), **plan):
                             autostack=False)
     loss = lowering.export_to_tf_tensor(loss)
     updates = [lowering.lowered_operation(op) for op in updates]
-    start = path and warm_start.assignments(path, lambda *shapes: (
-        warm_start_plan.make_plan(path, *shapes, **plan)))
+    start = path and warm_start.assignments(path, **plan)
     with sessions.start() as session:
       session.run(tf.global_variables_initializer())
       if path:

@@ -206,9 +206,7 @@ def test_each_variable_of_each_notation_starts_where_it_must(slots, every_notati
   path, checkpoint = sources_of[slots]
   for goes_on in (True, False):
     with graph.as_default(), sessions.start() as session:
-      start = warm_start.assignments(
-          path, lambda *shapes, goes_on=goes_on: warm_start_plan.make_plan(
-              path, *shapes, continue_training=goes_on))
+      start = warm_start.assignments(path, continue_training=goes_on)
       session.run(tf.global_variables_initializer())
       before = session.run(variables)
       session.run(start)

@@ -138,11 +138,12 @@ class WarmStart(NamedTuple):
     """
     path = find_checkpoint(self.checkpoint, self.parameter)
     heads_record.check_start(path)
-    assign = assignments(path, lambda model, saved: warm_start_plan.make_plan(
-        path, model, saved, self.fresh, self.renames, self.continue_training,
-        _mesh_selection(), self.strict,
-        optimizer_slots.learned(model, model, optimizer)),
-                         getattr(spec.scaffold, "on_devices", {}))
+    model = _shapes()
+    assign = assignments(
+        path, getattr(spec.scaffold, "on_devices", {}), fresh=self.fresh,
+        renames=self.renames, continue_training=self.continue_training,
+        selection=_mesh_selection(), strict=self.strict,
+        endings=optimizer_slots.learned(model, model, optimizer))
     before = spec.scaffold.init_fn
 
     def initialize(scaffold, session):
@@ -175,16 +176,17 @@ def chosen(init_checkpoint: str | None, strict: bool = True) -> WarmStart | None
   Raises:
     ValueError: there are both, or gin binds the step not to go on.
   """
-  start = bound()
+  given = gin.get_bindings(_SELECTOR)
+  given.pop("train_model_fn", None)
+  checkpoint = given.get("checkpoint")
   if init_checkpoint is None:  # Mesh TensorFlow would ignore this binding.
     init_checkpoint = gin_files.bound(f"{_MODEL_FN}.init_checkpoint", None)
   if init_checkpoint is None:
-    return start
-  if start:
+    return None if checkpoint is None else WarmStart(**given)
+  if checkpoint is not None:
     raise checks.Error(
         f"`init_checkpoint` is {init_checkpoint!r} and `warm_start.checkpoint` is "
-        f"{start.checkpoint!r}; leave out the first, or bind the second to None.")
-  given = gin.get_bindings(_SELECTOR)
+        f"{checkpoint!r}; leave out the first, or bind the second to None.")
   if not given.get("continue_training", True):
     raise checks.Error(
         f"`init_checkpoint` is {init_checkpoint!r}, with which the step goes on, but "
@@ -194,31 +196,26 @@ def chosen(init_checkpoint: str | None, strict: bool = True) -> WarmStart | None
                    True, "init_checkpoint", strict)
 
 
-def bound() -> WarmStart | None:
-  """The warm start that gin binds; None without a checkpoint."""
-  given = gin.get_bindings(_SELECTOR)
-  given.pop("train_model_fn", None)
-  return WarmStart(**given) if given.get("checkpoint") is not None else None
+def _shapes():
+  """The shapes of the graph's variables."""
+  return {v.op.name: tuple(v.shape.as_list()) for v in tf.global_variables()}
 
 
-def assignments(
-    path: str, make_plan: Callable[[warm_start_plan.Shapes, warm_start_plan.Shapes],
-                                   warm_start_plan.Plan],
-    on_devices: Mapping[str, Any] | None = None) -> tf.Operation:
+def assignments(path: str, on_devices: Mapping[str, Any] | None = None,
+                **options: Any) -> tf.Operation:
   """Assigns values of a checkpoint to the graph's variables, after the initializers.
 
   Args:
     path: the path of the checkpoint.
-    make_plan: makes the plan from the shapes of the graph's variables and those of the
-      checkpoint.
     on_devices: the variables by name whose values JAX has, with `assign` and `value`.
+    **options: those of `warm_start_plan.make_plan`.
   """
   reader = tf.train.load_checkpoint(path)
   saved = {name: tuple(shape) for name, shape in
            sorted(reader.get_variable_to_shape_map().items())}
   variables = {v.op.name: v for v in tf.global_variables()}
-  model = {name: tuple(v.shape.as_list()) for name, v in variables.items()}
-  plan = make_plan(model, saved)
+  model = _shapes()
+  plan = warm_start_plan.make_plan(path, model, saved, **options)
   for line in warm_start_plan.describe(path, plan, model, saved):
     tf.logging.info("%s", line)
   for line in warm_start_plan.warnings(path, plan, model):

@@ -42,6 +42,8 @@ _MODEL_TYPES = ("bitransformer", "lm", "delimited_lm", "aligned", "bi_teacher_st
                 "bi_student_teacher")
 _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
             "tokens_per_replica")
+
+
 def _is_read_by(convert: Callable[[Any], Any]) -> Callable[[Any], bool]:
   """Whether a function of Mesh TensorFlow or TensorFlow can read a value."""
   def fits(value):
@@ -78,7 +80,6 @@ _UP_TO_1 = _must(lambda value: checks.is_number(value) and 0 <= value <= 1,
 _SEED = _must(lambda value: checks.is_whole(value, -2**63), "be an integer")
 _TOP_K = _must(lambda value: value == -1 or checks.is_whole(value),
                "be a positive integer, or -1 for all tokens")
-_MODE = _must(lambda value: value in MODES, f"be one of {', '.join(MODES)}")
 _FUNCTION = _must(
     lambda value: callable(value) or not isinstance(value, (str, int, float)),
     "be a function or a class", "name it with an @, as the gin files of T5 do")
@@ -117,11 +118,14 @@ def _size(least):
                f"be {checks.integer(least)}")
 
 
-def _model_type(name, value):
-  near = checks.did_you_mean(value, _MODEL_TYPES, near_only=True)
-  if value not in _MODEL_TYPES:
-    raise checks.Error(f"`{name}` is {value!r} but must be one of "
-                       f"{', '.join(_MODEL_TYPES)}; change it.{near}")
+def _one_of(known):
+  def check_name(name, value):
+    if value not in known:
+      near = checks.did_you_mean(value, known, near_only=True)
+      raise checks.Error(f"`{name}` is {value!r} but must be one of "
+                         f"{', '.join(known)}; change it.{near}")
+
+  return check_name
 
 
 def _lengths(name, value):
@@ -278,8 +282,8 @@ ROWS: list[tuple[str, str, Check]] = [
     ("%num_layers", "", _size(0)),  # A model without layers is a bag of words.
     ("%dropout_rate", "", _RATE),
     # What a run does.
-    ("utils.run.mode", "", _MODE),
-    ("utils.run.model_type", "model_type", _model_type),
+    ("utils.run.mode", "", _one_of(MODES)),
+    ("utils.run.model_type", "model_type", _one_of(_MODEL_TYPES)),
     ("utils.run.sequence_length", "sequence_length", _lengths),
     ("utils.run.batch_size", "batch_size", _BATCH),
     ("utils.run.train_steps", "steps finetune_steps", POSITIVE),

@@ -211,7 +211,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     if self.continues_inputs:
       serving_input_receiver_fn = exporting.continuing(serving_input_receiver_fn)
     with (self._restoring(path), exporting.served(),
-          exporting.without_unused(), answers.asking(answers.bound())):
+          answers.asking(answers.bound())):
       folder = super().export_saved_model(
           export_dir_base, serving_input_receiver_fn, *args, checkpoint_path=path,
           **kwargs)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import contextvars
-import logging
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -53,18 +52,3 @@ def without_end(ids: tf.Tensor) -> tf.Tensor:
   following = tf.concat([ids[:, 1:], tf.zeros_like(ids[:, :1])], 1)
   is_end = tf.equal(ids, _EOS) & tf.equal(following, 0)
   return tf.where_v2(is_end, tf.zeros_like(ids), ids)
-
-
-@contextlib.contextmanager
-def without_unused() -> Iterator[None]:
-  """Drops TensorFlow's complaint about an assertion that Mesh's export drops."""
-  def is_other(record):
-    text = record.getMessage()
-    return "Object was never used" not in text or "assert_less_equal" not in text
-
-  logger = logging.getLogger("tensorflow")
-  logger.addFilter(is_other)
-  try:
-    yield
-  finally:
-    logger.removeFilter(is_other)
