@@ -81,7 +81,7 @@ def _settings(args):
 
 def runs(args: argparse.Namespace, compared: study_types.Study) -> list[runs_lib.Run]:
   """Returns all runs of a comparison, seed after seed."""
-  return runs_lib.runs(compared, compared.rows, args.seeds,
+  return runs_lib.runs(compared, compared.rows, args.seeds or [1, 2, 3],
                        pathlib.Path(args.output_dir).parent, _settings(args))
 
 
@@ -195,19 +195,11 @@ def parser() -> argparse.ArgumentParser:
                     help="the folder of the report and of all models")
   arguments.add_gin(made, "a gin file of all models; repeat it",
                     "a gin binding of all models; repeat it")
-  made.add_argument("--seeds", type=_seeds, default=[1, 2, 3], metavar="N,N,...",
-                    help="the seeds of variables, dropout and data (default: 1,2,3)")
-  made.add_argument("--jobs", type=arguments.positive, default=1, metavar="N",
-                    help="runs at a time, with their share of the cores and GPUs "
-                    "(default: 1)")
+  settings_lib.add_flags(made, "1,2,3")
   made.add_argument("--evaluations", type=int, default=1, metavar="N",
                     choices=range(1, _LOOKS + 1),
                     help="checkpoints of each training that are evaluated, at most "
                     f"{_LOOKS} (default: 1, the last)")
-  made.add_argument("--best_by", metavar="METRIC",
-                    help="evaluate the best of at least 4 checkpoints by this metric "
-                    "of the validation split, such as neg_log_perplexity, instead of "
-                    "the last")
   made.add_argument("--split", default=_SPLIT,
                     help="the split that is evaluated (default: %(default)s)")
   made.add_argument("--scores", type=_names, default=(), metavar="A,B,...",
@@ -225,10 +217,6 @@ def parser() -> argparse.ArgumentParser:
 
 def _names(text):
   return tuple(text.split(","))
-
-
-def _seeds(text):
-  return [arguments.not_negative(seed) for seed in text.split(",")]
 
 
 if __name__ == "__main__":

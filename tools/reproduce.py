@@ -253,27 +253,17 @@ def _parser():
 
 
 def _add_laptop_flags(group):
-  group.add_argument("--seeds", metavar="N,N,...",
-                     type=lambda text: [int(seed) for seed in text.split(",")],
-                     help="the seeds of variables and data (default: 1,2; of a study "
-                     "1,2,3)")
+  settings_lib.add_flags(group, "1,2; of a study 1,2,3")
   group.add_argument("--output_dir", default="reproduce_output", metavar="DIR",
                      help="the folder of all files (default: %(default)s)")
-  group.add_argument("--best_by", metavar="METRIC",
-                     help="evaluate the best step by this metric of the validation "
-                     "split, such as neg_log_perplexity, instead of the last")
   for name, text in (
       ("steps", "steps of training, or of pre-training"),
       ("finetune_steps", "steps after pre-training, if there is one")):
     group.add_argument(f"--{name}", type=arguments.positive, metavar="N",
                        help=f"{text} (default: {paper.STEPS}; of a study its own)")
-  for name, kind, number, text in (
-      ("jobs", arguments.positive, 1, "runs at a time, with their share of the "
-       "cores and GPUs"),
-      ("speed_rounds", arguments.not_negative, 20,
-       "training steps timed for each row; 0 for none")):
-    group.add_argument(f"--{name}", type=kind, default=number, metavar="N",
-                       help=f"{text} (default: %(default)s)")
+  group.add_argument("--speed_rounds", type=arguments.not_negative, default=20,
+                     metavar="N", help="training steps timed for each row; 0 for none "
+                     "(default: %(default)s)")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Tests of `make demo`, and of the folders that long commands work in."""
 
 import re
-import subprocess
 import sys
+import time
 
 import pytest
 from support import checkpoint_files
+from support import processes
 from support.events import write_events
 from synthesizer_mtf.demo import __main__ as demo
 from synthesizer_mtf.demo import data
@@ -32,8 +33,7 @@ def quick(monkeypatch):
 def test_text_is_english_prose_on_single_lines_of_which_some_are_held_out():
   train, validation = english.split()
   assert len(train) > 3000 and len(validation) > 200
-  assert not set(train) & set(validation)
-  assert len(set(train)) == len(train)
+  assert len({*train, *validation}) == len(train) + len(set(validation))
   assert not any("\n" in paragraph for paragraph in train)
   words = " ".join(train).lower().split()
   assert words.count("the") > len(words) / 30
@@ -61,13 +61,6 @@ def test_table_has_a_line_for_each_row_and_columns_in_line():
   assert lines[3].split()[0] == "R+V" and lines[3].split()[4] == "5.0"
 
 
-def test_the_later_loss_counts_if_a_step_was_done_twice(tmp_path):
-  log = tmp_path / "log"
-  log.write_text("step, tf_loss[7.5][1]\nother\nstep, tf_loss[7][2]\n"
-                 "step, tf_loss[6.5][2]\nstep, tf_loss[6][3]\n")
-  assert results.losses(log) == [(1, 7.5), (2, 6.5), (3, 6.0)]
-
-
 def test_the_latest_step_is_the_step_that_the_launcher_resumes_from(tmp_path):
   assert results.latest_step(tmp_path / "new") == -1
   checkpoint_files.save(tmp_path, 4, 8)
@@ -79,14 +72,20 @@ def test_the_latest_step_is_the_step_that_the_launcher_resumes_from(tmp_path):
     results.latest_step(tmp_path)
 
 
-def test_figures_come_from_the_events(tmp_path):
-  """Log perplexity is negated; speed is the median without the first steps."""
+def test_figures_come_from_the_events_and_from_logs(tmp_path):
+  """Log perplexity is negated; speed is the median without the first steps.
+
+  Of a step that was done twice the later loss counts.
+  """
   write_events(tmp_path / "eval_text", "neg_log_perplexity", {6: -5.0, 7: -4.5})
   assert results.log_perplexity(tmp_path, 7) == 4.5
   assert results.log_perplexity(tmp_path, 8) is None
   rates = dict(enumerate([1.0] * 10 + [5.0, 6.0, 30.0]))
   write_events(tmp_path, "global_step/sec", rates)
   assert results.steps_per_second(tmp_path) == 6.0
+  (tmp_path / "log").write_text("step, tf_loss[7.5][1]\nother\nstep, tf_loss[7][2]\n"
+                                "step, tf_loss[6.5][2]\nstep, tf_loss[6][3]\n")
+  assert results.losses(tmp_path / "log") == [(1, 7.5), (2, 6.5), (3, 6.0)]
 
 
 def test_failing_command_shows_the_end_of_its_log(tmp_path):
@@ -113,22 +112,20 @@ def no_data(monkeypatch):
        "held_out_pairs", "vocabulary"), 1))
 
 
-def touching(folder, name, made):
-  """A stage that is done when there is a file of its name, and makes another one."""
-  return pipeline.Stage(name, ["touch", str(folder / made)], folder / "log",
-                        (folder / name).exists)
-
-
 @pytest.mark.usefixtures("no_data")
 def test_done_stages_are_skipped_and_a_stage_without_a_result_is_an_error(
     tmp_path, monkeypatch):
+  def touching(name, made):  # Done when there is a file of its name.
+    return pipeline.Stage(name, ["touch", str(tmp_path / made)], tmp_path / "log",
+                          (tmp_path / name).exists)
+
   plan = stages.Plan(tmp_path, ["V"], stages.SCALES["test"])
-  made = [touching(tmp_path, name, name) for name in "abc"]
-  monkeypatch.setattr(plan, "stages", lambda: made)
+  all_stages = [touching(name, name) for name in "abc"]
+  monkeypatch.setattr(plan, "stages", lambda: all_stages)
   (tmp_path / "a").touch()
   assert demo._run(plan) == 2
   assert demo._run(plan) == 0
-  made.append(touching(tmp_path, "d", "e"))
+  all_stages.append(touching("d", "e"))
   with pytest.raises(process.CommandError, match="d left no result"):
     demo._run(plan)
 
@@ -140,24 +137,25 @@ def test_unknown_attentions_and_a_directory_of_another_size_are_refused(tmp_path
   with pytest.raises(SystemExit, match="remove it or name another"):
     demo.main(["--scale=test", f"--output_dir={tmp_path}"])
 
-_CLAIM = """
-import pathlib, sys
-from synthesizer_mtf.tools.experiments import claims
-claims.claim(pathlib.Path(sys.argv[1]), {"steps": 1})
-print("claimed", flush=True)
-sys.stdin.read()
-"""
+
+
+def claim_for_long(folder):
+  claims.claim(folder, {"steps": 1})
+  (folder / "claimed").touch()
+  time.sleep(600)
 
 
 @pytest.mark.slow
 def test_a_folder_belongs_to_one_process_until_it_is_killed(tmp_path):
   folder = tmp_path / "new"
-  with subprocess.Popen([sys.executable, "-c", _CLAIM, folder], text=True,
-                        stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-    assert other.stdout.readline() == "claimed\n"
-    with pytest.raises(ValueError, match=(
-        f"`--output_dir` is '{folder}', where process {other.pid} on .* is at work")):
-      claims.claim(folder, {"steps": 1})
-    other.kill()
-  claims.claim(folder, {"steps": 1})
-  claims.claim(folder, {"steps": 1})
+  other = processes.start(claim_for_long, folder)
+  while not (folder / "claimed").exists():
+    assert other.is_alive()
+    time.sleep(0.05)
+  with pytest.raises(ValueError, match=(
+      f"`--output_dir` is '{folder}', where process {other.pid} on .* is at work")):
+    claims.claim(folder, {"steps": 1})
+  other.kill()
+  other.join()
+  for _ in range(2):
+    claims.claim(folder, {"steps": 1})

@@ -67,5 +67,5 @@ def test_a_difference_that_is_equal_in_all_seeds_has_no_p(seeds):
 def test_chance_alone_is_significant_in_one_table_of_twenty():
   rng = np.random.default_rng(1)
   marked = [(over_seeds.tested(pd.DataFrame(rng.normal(size=(3, 10))))["p"] <
-             over_seeds.LEVEL).any() for _ in range(400)]
+             over_seeds.LEVEL).any() for _ in range(200)]
   assert 0.02 < np.mean(marked) < 0.08

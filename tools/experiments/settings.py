@@ -8,6 +8,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
+from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.experiments import claims
 from synthesizer_mtf.tools.experiments import pipeline
 
@@ -86,6 +87,23 @@ def span(numbers: Sequence[int]) -> str:
   """Returns the least and the greatest of some numbers; one if they are equal."""
   ends = dict.fromkeys([min(numbers), max(numbers)])
   return " to ".join(f"{end:,}" for end in ends)
+
+
+def add_flags(parser: Any, seeds: str) -> None:
+  """Adds the flags of commands that train over seeds; `seeds` are those by default."""
+  parser.add_argument("--seeds", type=_seeds, metavar="N,N,...", help=(
+      f"the seeds of variables, dropout and data (default: {seeds})"))
+  parser.add_argument("--best_by", metavar="METRIC",
+                      help="evaluate the best of at least 4 checkpoints by this metric "
+                      "of the validation split, such as neg_log_perplexity, instead of "
+                      "the last")
+  parser.add_argument("--jobs", type=arguments.positive, default=1, metavar="N",
+                      help="runs at a time, with their share of the cores and GPUs "
+                      "(default: %(default)s)")
+
+
+def _seeds(text):
+  return [arguments.not_negative(seed) for seed in text.split(",")]
 
 
 def read(args: argparse.Namespace, steps: int | None = None,
