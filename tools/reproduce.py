@@ -170,7 +170,6 @@ def measure_speed(table: tables.Table, rows: Iterable[tables.Row],
   All rows are in one process. So other work on the machine slows all rows alike.
 
   Args:
-    table: a `tables.Table`.
     rows: some of its rows.
     settings: the user's gin bindings, and the task.
     lengths: (tokens of the inputs, tokens of the targets).

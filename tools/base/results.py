@@ -70,7 +70,6 @@ def teacher_forced(model_dir: Folder, step: int, suffix: str = "") -> dict[str, 
   """Returns the results of T5's mode `perplexity_eval` for one step, by T5's names.
 
   Args:
-    model_dir: a folder.
     step: the step of the evaluated checkpoint.
     suffix: the `utils.run.eval_dir_suffix` of the evaluation.
 

@@ -69,7 +69,6 @@ class Table(NamedTuple):
 
   Attributes:
     number: the number in the paper.
-    title: a string.
     columns: a list of `Column`. One task may have several columns.
     rows: a list of `Row`; the first is the Transformer.
     pretrained: the tasks or mixtures whose training starts from pre-training on C4.
@@ -133,7 +132,6 @@ def _table(number, title, columns, model, lines, **others):
 
   Args:
     number: the number in the paper.
-    title: a string.
     columns: the columns, or the arguments of `Column`.
     model: a function from the name of a row to its gin file.
     lines: a line for each row.

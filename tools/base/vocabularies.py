@@ -107,7 +107,6 @@ def read(paths: list[str], text_key: str | None = "text") -> Iterable[str]:
   Files are read twice, so that a bad line is found before the training.
 
   Args:
-    paths: a list of strings.
     text_key: the key of the text in rows with named fields that are not pairs; None to
       read lines as plain text.
 

@@ -64,7 +64,6 @@ def benchmark(rows: list[attentions.Row], configs: list[model.Configuration],
     rows: a list of `attentions.Row`. The reference, which ratios need, is added if it
       is missing. So is the floor, which shares need, if the reference is
       `SelfAttention`.
-    configs: a list of `model.Configuration`.
     rounds: a dict from the wanted keys of `model.MEASURES` to (rounds of warm-up,
       rounds that count).
     memory_repeats: processes per row that measure memory; 0 for none.

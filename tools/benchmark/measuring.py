@@ -44,7 +44,6 @@ def measure_time(rows: list[attentions.Row], config: model.Configuration,
 
   Args:
     rows: a list of `attentions.Row`, the reference among them.
-    config: a `model.Configuration`.
     measure: a key of `model.MEASURES`.
     warmup: the number of rounds that do not count.
     repeats: the number of rounds that count.
@@ -256,7 +255,6 @@ def measure_memory(rows: list[attentions.Row], config: model.Configuration,
 
   Args:
     rows: a list of `attentions.Row`. Shares need stock and the floor among them.
-    config: a `model.Configuration`.
     repeats: processes for each row. The smallest peak counts, because larger peaks
       are due to chance.
     progress: a function (number of processes done, name of the current run).

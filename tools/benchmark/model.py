@@ -150,8 +150,6 @@ def build(row: attentions.Row, config: Configuration, measure: str) -> Program:
   """Builds the program of one row for one measure.
 
   Args:
-    row: an `attentions.Row`.
-    config: a `Configuration`.
     measure: a key of `MEASURES`.
 
   Returns:

@@ -91,7 +91,6 @@ def variables(made: Fit, heads: Mapping[str, Sequence[int]] | None = None,
   """The new variables of a model, by their full names, as in `session.Session.assign`.
 
   Args:
-    made: a `Fit`.
     heads: for each layer that is a mixture TARGET+V, the heads that are TARGET; the
       others are V. None for a model without mixtures.
   """

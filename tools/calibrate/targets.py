@@ -139,7 +139,6 @@ def low_rank(table: np.ndarray, weights: np.ndarray, rank: int,
   Args:
     table: <float64>[length, memory_length]
     weights: <float64>[length, memory_length], at least 0.
-    rank: an integer.
     rounds: how often to solve for both sides at most.
     enough: the search ends when a round lowers the error by a smaller share.
 

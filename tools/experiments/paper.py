@@ -56,11 +56,9 @@ class Commands:
     """Declares the row, the task and the scale.
 
     Args:
-      table: a `tables.Table`.
       row: a `tables.Row` of it.
       task: a task or mixture.
       scale: "paper" or "laptop".
-      settings: a `Settings`.
     """
     self.row, self.task, self.settings = row, task, settings
     self.laptop = scale == "laptop"
@@ -245,7 +243,6 @@ def commands(table: tables.Table, rows: Iterable[tables.Row], bucket: str,
   """Yields the commands of a table at the paper's scale.
 
   Args:
-    table: a `tables.Table`.
     rows: some of its rows.
     bucket: a folder in cloud storage, such as "gs://BUCKET".
     settings: the user's choices, whose steps have no effect; the recipes decide.

@@ -142,7 +142,6 @@ def draw_scores(axis: Any, study: study_types.Study, task: study_types.Task,
 
   Args:
     axis: an axis of matplotlib.
-    study: a `study_types.Study`.
     task: one of its tasks, whose first score is drawn.
     lines: the lines of its runs.
   """

@@ -27,7 +27,6 @@ class Stage:
 
   Attributes:
     title: a string, e.g. "pre-train R+V".
-    command: a list of strings.
     log: the file for its output.
     is_done: a function without arguments.
     steps: a range, or None if the command does not count steps.
@@ -85,7 +84,6 @@ def flags(gin_files: Iterable[str | pathlib.Path],
   """Returns flags of the launcher.
 
   Args:
-    gin_files: a list of paths.
     params: a dict from gin's parameters to values that JSON can write, or to
       references, strings that begin with "@" or "%".
   """

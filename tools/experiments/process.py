@@ -38,7 +38,6 @@ class Running:
     """Starts the command.
 
     Args:
-      command: a list of strings.
       log: a `pathlib.Path`; the output is appended to it.
       title: a string, in front of the progress bar.
       steps: a range of steps; None for a clock without steps.

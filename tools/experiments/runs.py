@@ -29,10 +29,8 @@ class Run:
   """One row, one task and one seed.
 
   Attributes:
-    row: a `study_types.Row`.
     task: the name of a `study_types.Task`.
     seed: an integer; None for a training that its gin files seed.
-    model_dir: a `pathlib.Path`.
     step: the last step of the training.
   """
 

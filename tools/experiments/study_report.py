@@ -39,7 +39,6 @@ class Report:
   """The results so far of a study.
 
   Attributes:
-    study: a `study_types.Study`.
     settings: the settings of the runs.
     speed: the speed and size of each row, as `reproduce` measures them.
     failures: a dict from runs to the reason, one sentence.
@@ -53,7 +52,6 @@ class Report:
     """Declares where the figures come from.
 
     Args:
-      study: a `study_types.Study`.
       lines: the lines of runs that were finished before, here or elsewhere.
       runs: runs whose figures are read from their folders if they have no line.
       settings: the settings of the runs.

@@ -82,7 +82,6 @@ def read(folder: str, ignored: Iterable[str]) -> dict[str, Any]:
   """Reads `config.json`.
 
   Args:
-    folder: a path.
     ignored: keys that have no effect, as the user knows.
 
   Returns:

@@ -51,7 +51,6 @@ class Analysis:
   """The attention of a checkpoint on some examples, before and after training.
 
   Attributes:
-    layers: a list of `reader.Layer`.
     attention: a dict from "initial" and "trained" to dicts from names of layers to the
       `Attention` of the example that is drawn.
     states: a dict from "initial", "uniform" and "trained" to dicts from names
@@ -66,7 +65,6 @@ class Analysis:
     """Runs the model.
 
     Args:
-      model: a `reader.Model`.
       model_dir: the folder of the checkpoints.
       path: the path of the checkpoint.
       names: the names of layers, keys of `model.layers`.
@@ -141,30 +139,26 @@ def table(rows: list[dict[str, Any]], window: int) -> str:
   Returns:
     a string.
   """
-  index = rows[0]["windows"].index(window)
-  lines = [["layer", "attention", "state", "entropy", "distance",
-            f"within {window}", "half within", "stddev", "max", "0.1-0.2",
-            "above 0.2"]]
-  keys = ("entropy", "distance", "window_mass", "half_mass_window", "stddev",
-          "max", "share_0.1_to_0.2", "share_above_0.2")
-  layers = {name: list(members) for name, members in itertools.groupby(
-      rows, lambda row: row["layer"])}
-  for name, members in layers.items():
-    for state in ("trained", "initial", "uniform"):
-      values = ([np.ravel(m[state][key])[index if key == "window_mass" else 0]
-                 for m in members] for key in keys)
-      lines.append([name, members[0]["attention"], state] + [
-          f"{np.mean(of):.{1 if key[0] == 'h' else 3}f}"
-          for key, of in zip(keys, values)])
-  tables = [lines, _leaning(layers)]
+  columns = {"entropy": "entropy", "distance": "distance", f"within {window}": "near",
+             "half within": "half_mass_window", "stddev": "stddev", "max": "max",
+             "0.1-0.2": "share_0.1_to_0.2", "above 0.2": "share_above_0.2"}
+  lines = [["layer", "attention", "state", *columns]]
+  means = seeds.heads(rows, window).groupby(["layer", "attention"], sort=False).mean(
+      numeric_only=True)
+  for layer, mean in means.iterrows():
+    lines += [[*layer, state] + [
+        f"{mean[f'{state} {key}']:.{1 if key[0] == 'h' else 3}f}"
+        for key in columns.values()] for state in ("trained", "initial", "uniform")]
+  tables = [lines, _leaning(rows)]
   return "\n\n".join(tabular.markdown(t) for t in tables if len(t) > 1)
 
 
-def _leaning(layers):
+def _leaning(rows):
   """Returns lines that say which part each head of a mixture weighs most."""
   lines = [["layer", "part", "alpha", "at the start", "least", "most",
             "heads that lean on it"]]
-  for name, members in layers.items():
+  for name, layer in itertools.groupby(rows, lambda row: row["layer"]):
+    members = [*layer]
     for part in members[0].get("alpha", {}):
       alpha = [member["alpha"][part] for member in members]
       start = np.mean([member["initial_alpha"][part] for member in members])
@@ -214,7 +208,6 @@ def _choose_layers(model, wanted):
   """Returns the keys of `model.layers` that a user asked for.
 
   Args:
-    model: a `reader.Model`.
     wanted: a list of names such as "encoder/0" or of stacks such as "encoder";
       empty for all.
 

@@ -62,7 +62,6 @@ def write(path: str, layers: list[reader.Layer], states: States,
 
   Args:
     path: the path of the page.
-    layers: a list of `reader.Layer`.
     states: a dict from "initial" and "trained" to dicts from names of layers to
       `reader.Attention`.
     courses: a dict from names of mixtures to `course.Course`.

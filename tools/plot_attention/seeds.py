@@ -75,17 +75,17 @@ def markdown(rows: Sequence[Row], window: int) -> str:
     window: one of the rows' windows, in tokens to either side.
   """
   columns = {f"within {window}": "near", **_COLUMNS}
-  heads = _heads(rows, window)
-  tables = [_weights(heads, columns), _leaning(rows)]
+  each_head = heads(rows, window)
+  tables = [_weights(each_head, columns), _leaning(rows)]
   return "\n\n".join([
       *(tabular.markdown(table) for table in tables if len(table) > 1),
-      "\n".join(f"- {text}" for text in _sentences(heads, window))])
+      "\n".join(f"- {text}" for text in _sentences(each_head, window))])
 
 
-def _heads(rows, window):
+def heads(rows: Sequence[Row], window: int) -> pd.DataFrame:
   """Returns a row for each head, with columns such as "trained entropy"."""
   return pd.DataFrame([{
-      **{key: row[key] for key in ("attention", "layer", "run")},
+      **{key: row.get(key) for key in ("attention", "layer", "run")},
       **{f"{state} {key}": value for state in _STATES
          for key, value in row[state].items() if np.isscalar(value)},
       **{f"{state} near": row[state]["window_mass"][row["windows"].index(window)]
@@ -99,10 +99,10 @@ def _over_runs(table, by):
     yield group, over_seeds.estimates(of)
 
 
-def _weights(heads, columns):
+def _weights(table, columns):
   """Returns a table's lines: the weights of each layer, after and before training."""
   lines, uniform = [["attention", "layer", "seeds", *columns]], {}
-  for (attention, layer), means in _over_runs(heads, ["attention", "layer"]):
+  for (attention, layer), means in _over_runs(table, ["attention", "layer"]):
     mean = means["mean"]
     lines.append([attention, layer, f"{means['count'].max():.0f}"] + [
         f"{over_seeds.text(means.loc[f'trained {key}'], _SHOWN)} "
@@ -129,12 +129,12 @@ def _leaning(rows):
   return lines
 
 
-def _sentences(heads, window) -> Iterator[str]:
+def _sentences(table, window) -> Iterator[str]:
   """Yields the sentences of section 5, each with its figures."""
-  stacks = heads["layer"].str.rpartition("/")[0].rename("stack")
+  stacks = table["layer"].str.rpartition("/")[0].rename("stack")
   spreads = {}
   for (attention, stack), means in _over_runs(
-      heads.assign(stack=stacks), ["attention", "stack"]):
+      table.assign(stack=stacks), ["attention", "stack"]):
     mean = means["mean"]
     near, half, spread = (means.loc[f"trained {key}"] for key in (
         "near", "half_mass_window", "stddev"))

@@ -74,9 +74,6 @@ class Statistics:
   def summary(self, windows: list[int]) -> dict[str, np.ndarray]:
     """Returns all numbers.
 
-    Args:
-      windows: a list of integers.
-
     Returns:
       a dict from names to arrays [heads], [heads, windows] or [heads, bins].
     """
