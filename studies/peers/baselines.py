@@ -109,7 +109,8 @@ class Baseline:
     if "obstacle" in started:
       self.close()
       raise measuring.NotPossibleError(f"{self._python} {started['obstacle']}")
-    self.parameters, self.versions = started["parameters"], started["versions"]
+    self.sizes = {"parameters": started["parameters"]}
+    self.versions = started["versions"]
 
   def run(self) -> Any:
     """Trains one step, or decodes one batch.

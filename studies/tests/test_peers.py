@@ -26,7 +26,7 @@ class Program(model.Program):
   """A program that does nothing."""
 
   def __init__(self, row, config, measure):
-    self.parameters = self.multiply_adds = 1
+    self.sizes = {"parameters": 1, "multiply_adds": 1}
 
   def run(self):
     pass

@@ -33,7 +33,7 @@ def decoded(name):
   program = model.build(attentions.find_row(name), CONFIG, "decode")
   ids = program.run()
   program.close()
-  return program.attention, ids, program.parameters
+  return program.attention, ids, program.sizes["parameters"]
 
 
 @pytest.fixture(scope="module", name="programs")
@@ -82,7 +82,7 @@ def test_the_relative_bias_replaces_position_embeddings():
     program = model.build(attentions.find_row(name), config, "eval")
     program.close()
     # A table of 32 distances and 2 heads in each stack; 12 positions.
-    assert program.parameters - decoded(name)[2] == 2 * 32 * 2 - 12 * 8, name
+    assert program.sizes["parameters"] - decoded(name)[2] == 2 * 32 * 2 - 12 * 8, name
 
 
 @pytest.mark.slow
@@ -103,9 +103,9 @@ def test_parameters_and_multiply_adds_are_those_of_the_formulas(
       2 * (n + t) * projection + 2 * n * t * heads +  # Cross-attention.
       t * c.d_model * c.vocabulary)
   # Each product has two gradients.
-  assert 1 <= program.multiply_adds / (3 * forward) < 1.03
+  assert 1 <= program.sizes["multiply_adds"] / (3 * forward) < 1.03
   tables = c.num_heads * (n ** 2 + t ** 2) if name == "R" else 0
-  assert program.parameters == (
+  assert program.sizes["parameters"] == (
       (2 * projections + 4) * projection + 4 * c.d_model * c.d_ff + tables +
       (c.vocabulary + n + 7) * c.d_model)  # Tokens, positions, norms.
 

@@ -36,7 +36,7 @@ class Program(model.Program):
   """A program that does nothing but take time."""
 
   def __init__(self, clock, row, config, measure):
-    self.parameters, self.multiply_adds = SIZES[row.name]
+    self.sizes = dict(zip(("parameters", "multiply_adds"), SIZES[row.name]))
     self._clock = clock
     self._seconds = iter(SECONDS[row.name])
     self._factor = config.beam if measure == "decode" else config.inputs / 520

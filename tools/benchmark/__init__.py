@@ -1,5 +1,5 @@
-"""`benchmark`: rows, which `attentions` lists, measured in turns.
+"""`benchmark`: the rows of `attentions`, measured in turns.
 
-`measuring` makes a dict of each row's figures, and `result_tables.COLUMNS` says which
-of them a table shows. A new column is a line there; a new figure is a key of the dict.
+`measuring` makes a dict for each row, and `result_tables.COLUMNS` says what of it a
+table shows. A new column is a line there, and a new figure a key of `Program.sizes`.
 """

@@ -2,7 +2,8 @@
 
 Other work on the machine slows all rows of a round alike. So rows run in turns, and
 each row is compared with the reference, by default `SelfAttention`, in the same round.
-The results are dicts, one for each row and measure, which `report` and `plot` read.
+The results are dicts, one for each row and measure. `result_tables.COLUMNS` and
+`ratio_plot` read them.
 """
 
 import collections
@@ -232,19 +233,19 @@ def _spread(values):
 
 def _sizes_and_rates(program, median, result):
   """Returns a row's sizes, and its rates at the median time in seconds."""
-  rates = {"parameters": program.parameters, "steps_per_second": 1 / median}
+  rates = {**program.sizes, "steps_per_second": 1 / median}
   if not isinstance(program, model.Program):
     rates["row_versions"] = program.versions
   if result["measure"] == "decode":
+    # Mesh does not count how often the loop of decoding runs.
+    rates.pop("multiply_adds", None)
     config = result["configuration"]
     tokens = config["decode_batch"] * config["targets"]
     rates["tokens_per_second"] = tokens / median
     rates["tokens_per_second_quartiles"] = [
         tokens / seconds for seconds in reversed(result["quartiles_seconds"])]
-  elif isinstance(program, model.Program):
-    # For decoding Mesh does not count how often the loop runs.
-    rates["multiply_adds"] = program.multiply_adds
-    rates["einsum_tflops"] = 2 * program.multiply_adds / median / 1e12
+  elif "multiply_adds" in rates:
+    rates["einsum_tflops"] = 2 * rates["multiply_adds"] / median / 1e12
   return rates
 
 

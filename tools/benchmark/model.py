@@ -82,8 +82,8 @@ class Program:
   """A lowered model in a session, ready to run.
 
   Attributes:
-    parameters: the number of trainable parameters.
-    multiply_adds: the multiply-adds of all einsums in one run. Einsums are the matrix
+    sizes: what a table can show beside times. "parameters": the number of trainable
+      ones; "multiply_adds": those of all einsums in one run, which are the matrix
       products, and those element-wise products that Mesh TensorFlow writes as einsums.
     attention: the names of the classes that the row put into the model, in the order of
       the blocks.
@@ -100,10 +100,11 @@ class Program:
     self.attention = _attention(model.transformer)
     self.operations = model.graph.operations
     self.parts = breakdown.parts(self.operations)
-    self.parameters = sum(v.shape.size for v in model.graph.trainable_variables)
     lowering = self.session.lowering
-    self.multiply_adds = sum(
-        value for key, value in lowering.counters if key == "einsum")
+    self.sizes = {
+        "parameters": sum(v.shape.size for v in model.graph.trainable_variables),
+        "multiply_adds": sum(
+            value for key, value in lowering.counters if key == "einsum")}
     result = self.session.export(step.result)
     with tf.control_dependencies([
         tf.train.get_global_step().assign_add(1),
