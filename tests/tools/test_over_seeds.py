@@ -65,7 +65,7 @@ def test_a_difference_that_is_equal_in_all_seeds_has_no_p(seeds):
 
 @pytest.mark.slow
 def test_chance_alone_is_significant_in_one_table_of_twenty():
-  rng = np.random.default_rng(1)
+  rng = np.random.default_rng(2)
   marked = [(over_seeds.tested(pd.DataFrame(rng.normal(size=(3, 10))))["p"] <
              over_seeds.LEVEL).any() for _ in range(200)]
   assert 0.02 < np.mean(marked) < 0.08

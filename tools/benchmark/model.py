@@ -103,6 +103,9 @@ class Program:
     lowering = self.session.lowering
     self.sizes = {
         "parameters": sum(v.shape.size for v in model.graph.trainable_variables),
+        "attention_parameters": sum(
+            v.shape.size for v in model.graph.trainable_variables
+            if not {*self.attention}.isdisjoint(v.name.split("/"))),
         "multiply_adds": sum(
             value for key, value in lowering.counters if key == "einsum")}
     result = self.session.export(step.result)

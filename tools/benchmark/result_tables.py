@@ -37,6 +37,7 @@ def header(results: list[dict[str, Any]]) -> str:
 # A ratio above 1 means faster than `SelfAttention`.
 COLUMNS = (
     ("parameters", "train", lambda r: f"{r['parameters']:,}"),
+    ("of attention", "train", lambda r: f"{r['attention_parameters']:,}"),
     ("speed", "train", lambda r: _spread(r["ratio"], r["ratio_quartiles"])),
     ("share", "train", lambda r: _spread(r["share"], r["share_quartiles"])),
     ("paper", "train", lambda r: f"{r['paper_ratio']:.2f}"),
