@@ -103,14 +103,6 @@ def test_rows_sum_to_1_and_decoders_look_back_only_in_recomputed_layers_too():
       assert (layer.weights[:, later].max() == 0) == (name[0] == "d")
 
 
-def test_tokens_of_a_decoder_are_the_tokens_that_it_reads():
-  attention = build("R", examples=TEXTS[:1], length=12)
-  attention.session.initialize()
-  layers = attention.attend(["encoder/0", "decoder/0"])
-  assert layers["encoder/0"].tokens == list("a bird") + ["</s>"]
-  assert layers["decoder/0"].tokens == ["<start>"] + list("zwei")
-
-
 def test_layers_that_ignore_tokens_need_no_text():
   model = build("FR", "num_layers = 1", length=9)
   variables = load(model)
@@ -121,16 +113,17 @@ def test_layers_that_ignore_tokens_need_no_text():
         expected_weights("FR", variables, stack, [2] * 9), atol=2e-5)
 
 
-@pytest.mark.slow
-def test_layers_that_depend_on_tokens_ask_for_text():
-  model = build("R+V", examples=[{"inputs": "a bird"}], length=9)
+def test_layers_that_depend_on_tokens_ask_for_text_and_a_decoder_reads_the_one_before():
+  model = build("R+V", examples=[{"inputs": "a bird"}, TEXTS[0]], length=9)
   model.session.initialize()
-  model.attend(["encoder/1"])
-  with pytest.raises(ValueError) as error:
-    model.attend(["decoder/0"])
-  assert str(error.value).startswith(
-      "decoder/0 is R+V, whose attention depends on the tokens; give a text with "
-      "--target")
+  model.attend(["encoder/1"], 0)
+  with pytest.raises(ValueError, match=(
+      "^decoder/0 is R.V, whose attention depends on the tokens; give a text with "
+      "--target")):
+    model.attend(["decoder/0"], 0)
+  layers = model.attend(["encoder/0", "decoder/0"], 1)
+  assert layers["encoder/0"].tokens == list("a bird") + ["</s>"]
+  assert layers["decoder/0"].tokens == ["<start>"] + list("zwei")
 
 
 @pytest.mark.parametrize("model_type, text", [
@@ -276,11 +269,10 @@ def test_the_command_writes_its_files_and_says_what_it_read(made):
   assert f"Wrote {folder}/page.html, " in printed
 
 
-def assert_shown(image, attention, weights):
+def assert_shown(pixels, attention, weights):
   """An image has weights where the mask allows a key, and nothing elsewhere."""
-  np.testing.assert_allclose(
-      np.ma.filled(image.get_array(), np.nan),
-      np.where(attention.mask, weights, np.nan), atol=1e-6)
+  np.testing.assert_allclose(np.ma.filled(pixels, np.nan),
+                             np.where(attention.mask, weights, np.nan), atol=1e-6)
 
 
 @pytest.mark.slow
@@ -291,7 +283,7 @@ def test_the_picture_of_a_layer_has_each_heads_weights_and_tokens(
   attention = expected["trained"][layer]
   tokens = [token.replace("$", r"\$") for token in attention.tokens]
   for head, axis in enumerate(figure.axes[:2]):
-    assert_shown(axis.images[0], attention, attention.weights[head])
+    assert_shown(axis.images[0].get_array(), attention, attention.weights[head])
     for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
       assert [label.get_text() for label in labels] == tokens
     alpha = attention.alpha if attention.alpha is None else attention.alpha[head]
@@ -310,10 +302,8 @@ def test_the_sheet_has_a_tile_for_each_head_of_each_layer(made, expected):
     for i, attention in enumerate(layers):
       for head, weights in enumerate(attention.weights):
         row, column = (border + at * (size + 2 * border) for at in (i, head))
-        tile = axis.images[0].get_array()[row:row + size, column:column + size]
-        np.testing.assert_allclose(
-            np.ma.filled(tile, np.nan), np.where(attention.mask, weights, np.nan),
-            atol=1e-6)
+        assert_shown(axis.images[0].get_array()[
+            row:row + size, column:column + size], attention, weights)
     assert axis.get_title() == stack
 
 
@@ -322,7 +312,7 @@ def test_the_windows_show_the_mean_of_the_heads_and_the_borders(made, expected):
   figure, attention = made[2]["windows_encoder"], expected["trained"]["encoder/1"]
   above = figure.axes[1]
   assert above.get_title() == "encoder/1: R+V"
-  assert_shown(above.images[0], attention, attention.weights.mean(0))
+  assert_shown(above.images[0].get_array(), attention, attention.weights.mean(0))
   assert [(line.get_xy1(), line.get_slope()) for line in above.lines] == [
       ((0, -2), 1), ((0, 2), 1)]
 
@@ -414,6 +404,11 @@ def test_a_page_without_step_0_begins_with_new_values(trained, tmp_path):
   assert page["about"]["initial"] == "new initial values"
   assert layer["tokens"] == [None] * 7
   assert layer["weights"]["initial"] != layer["weights"]["trained"]
+  r = tf.train.load_variable(str(tmp_path / "model.ckpt-5"),
+                             "decoder/block_000/layer_000/SyntheticAttention/R")
+  np.testing.assert_allclose(
+      np.nan_to_num(pages.weights(page, "decoder/0", "trained")), reference.softmax(
+          np.where(np.tril(np.ones((7, 7))), r[:, :7, :7], -1e30)), atol=1.1e-5)
 
 
 @pytest.mark.slow
@@ -454,15 +449,3 @@ def test_a_folder_without_checkpoint_or_gin_is_named(trained, tmp_path):
   copy_model(trained, tmp_path, "model.ckpt-5*")
   (tmp_path / "operative_config.gin").unlink()
   assert "holds no operative_config.gin" in stopped(*flags)
-
-
-@pytest.mark.slow
-def test_a_restored_model_has_the_values_of_the_checkpoint(trained):
-  models.parse_gin([str(trained / "operative_config.gin")])
-  model, path = reader.Model(length=7), f"{trained}/model.ckpt-5"
-  model.session.restore(path)
-  r = tf.train.load_variable(
-      path, "decoder/block_000/layer_000/SyntheticAttention/R")[:, :7, :7]
-  weights = model.attend(["decoder/0"])["decoder/0"].weights
-  np.testing.assert_allclose(weights, reference.softmax(
-      np.where(np.tril(np.ones((7, 7))), r, -1e30)), atol=1e-5)
