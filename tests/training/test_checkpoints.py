@@ -1,6 +1,7 @@
 """Tests of the choice of the checkpoint to resume from, after crashes."""
 
 import os
+import re
 import shutil
 
 import mesh_tensorflow as mtf
@@ -51,12 +52,6 @@ def test_training_resumes_from_the_newest_complete_checkpoint(tmp_path):
     # The estimator resumes from this checkpoint.
     assert tf.train.latest_checkpoint(str(folder)) == expected
     assert checkpoint_files.contents(folder) == before
-
-
-def test_steps_are_compared_as_numbers(tmp_path):
-  checkpoint_files.save(tmp_path, 8, 10)
-  remove(tmp_path, "checkpoint")
-  assert complete.latest(str(tmp_path)).endswith("model.ckpt-10")
 
 
 def test_a_checkpoint_named_in_another_directory_stays(tmp_path):
@@ -110,6 +105,7 @@ def test_a_step_that_is_not_there_is_refused_with_those_that_are(tmp_path):
 
 
 def test_an_empty_directory_begins_at_step_0_unless_a_checkpoint_is_named(tmp_path):
+  assert branches.branch(str(tmp_path)) == []
   model_folder.check_folder(str(tmp_path / "new"))
   assert branches.prepare(str(tmp_path / "new")) is None
   checkpoint_files.name_in_state(tmp_path, 8)
@@ -182,7 +178,6 @@ def test_checkpoints_that_were_left_did_not_lead_to_the_last(tmp_path, keeps_all
     checkpoint_files.save(tmp_path, step)
     name(step)
 
-  assert branches.branch(folder) == []
   checkpoint_files.save(tmp_path, *saved)
   assert steps(branches.branch(folder)) == [2, 4, 6, 8]
   name(2)
@@ -200,9 +195,10 @@ def test_checkpoints_that_were_left_did_not_lead_to_the_last(tmp_path, keeps_all
   assert steps(branches.branch(folder))[-1] == 8
 
 
-def test_without_a_list_every_checkpoint_led_to_the_last(tmp_path):
+def test_without_a_list_every_checkpoint_led_to_the_last_by_their_numbers(tmp_path):
   checkpoint_files.save(tmp_path, 8, 10)
   remove(tmp_path, "checkpoint")
+  assert complete.latest(str(tmp_path)).endswith("model.ckpt-10")
   assert steps(branches.branch(str(tmp_path))) == [8, 10]
   (tmp_path / "left_checkpoints.json").write_text("[")
   with pytest.raises(ValueError, match="cannot be read .* every checkpoint counts"):
@@ -272,19 +268,6 @@ def test_a_read_only_directory_is_an_error(tmp_path, request):
   model_folder.check_folder(str(tmp_path))  # Evaluation needs only to read.
 
 
-def differences(tmp_path, saved, ours):
-  """Returns the message about a checkpoint and a model with other shapes."""
-  checkpoint_files.save(tmp_path, 4, shapes=saved)
-  with tf.Graph().as_default():
-    tf.train.create_global_step()
-    for name, shape in ours.items():
-      tf.get_variable(name, shape)
-    variables = tf.global_variables()
-  with pytest.raises(ValueError) as error:
-    matching.check_variables(str(tmp_path / "model.ckpt-4"), variables)
-  return str(error.value)
-
-
 def test_a_folder_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path):
   for name in ("[x]", "a*", "a?", "a\\b"):
     with pytest.raises(ValueError, match="for a part of a pattern.* another name"):
@@ -292,48 +275,45 @@ def test_a_folder_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path):
     with pytest.raises(ValueError, match="for a part of a pattern"):
       synthesizer_mtf.MtfModel(f"{tmp_path}/{name}", tpu=None)
   assert not os.listdir(tmp_path)
-
-
-def test_a_checkpoint_in_such_a_folder_is_not_called_damaged(tmp_path):
   (tmp_path / "x").mkdir()
   checkpoint_files.save(tmp_path / "x", 3)
   os.rename(tmp_path / "x", tmp_path / "[x]")
   with pytest.raises(ValueError, match="the checkpoint is .*model.ckpt-3'.* a pattern"):
-    complete.latest(str(tmp_path / "[x]"))
+    complete.latest(str(tmp_path / "[x]"))  # It is not called damaged.
 
 
-def test_variables_of_another_size_and_a_few_of_many_are_named(tmp_path):
-  ours = {**checkpoint_files.SHAPES, "encoder/R": [2, 6, 3],
-          "encoder/R_slot_vr": [2, 6]}
-  assert ("other shapes have 1 variable (encoder/R [2, 5, 3] instead of "
-          "[2, 6, 3])") in differences(tmp_path, checkpoint_files.SHAPES, ours)
-  ours = {f"layer_{number}": [2] for number in range(9)}
-  assert "8 variables (layer_1, layer_2, layer_3, layer_4 and 4 more)" in (
-      differences(tmp_path, {"layer_0": [2]}, ours))
-
-
-def test_variables_of_another_dtype_are_named_with_both(tmp_path):
-  checkpoint_files.save(tmp_path, 4)  # In float32.
+def check(folder, saved, ours, optimizer=None, dtypes=None):
+  """Checks a checkpoint of the step and other variables against a model."""
+  checkpoint_files.save(folder, 4, shapes=saved)
   with tf.Graph().as_default():
-    tf.get_variable("encoder/q", checkpoint_files.SHAPES["encoder/q"], tf.bfloat16)
-    tf.get_variable("encoder/R", checkpoint_files.SHAPES["encoder/R"])
     tf.train.create_global_step()
-    with pytest.raises(ValueError, match=(
-        r"model.ckpt-4 holds float32, but the model has bfloat16 in 1 variable "
-        r"\(encoder/q\); bind `get_variable_dtype.master_dtype` as in .* or start a "
-        "model of another folder from it, by `warm_start.checkpoint`")):
-      matching.check_variables(
-          str(tmp_path / "model.ckpt-4"), tf.global_variables())
+    for name, shape in ours.items():
+      tf.get_variable(name, shape, (dtypes or {}).get(name, tf.float32))
+    matching.check_variables(
+        str(folder / "model.ckpt-4"), tf.global_variables(), optimizer)
+
+
+SHAPES = checkpoint_files.SHAPES
+WEIGHTS = {name: SHAPES[name] for name in ("encoder/q", "encoder/R")}
 
 
 def test_a_model_without_an_optimizer_may_read_a_checkpoint_with_one(tmp_path):
-  checkpoint_files.save(tmp_path, 4)
-  with tf.Graph().as_default():
-    for name in ("encoder/q", "encoder/R"):
-      tf.get_variable(name, checkpoint_files.SHAPES[name])
-    tf.train.create_global_step()
-    matching.check_variables(
-        str(tmp_path / "model.ckpt-4"), tf.global_variables())
+  check(tmp_path, SHAPES, WEIGHTS)
+
+
+@pytest.mark.parametrize("saved, ours, dtypes, said", [
+    (SHAPES, {**SHAPES, "encoder/R": [2, 6, 3], "encoder/R_slot_vr": [2, 6]}, {},
+     "other shapes have 1 variable (encoder/R [2, 5, 3] instead of [2, 6, 3])"),
+    ({"layer_0": [2]}, {f"layer_{number}": [2] for number in range(9)}, {},
+     "8 variables (layer_1, layer_2, layer_3, layer_4 and 4 more)"),
+    (SHAPES, WEIGHTS, {"encoder/q": tf.bfloat16},
+     "model.ckpt-4 holds float32, but the model has bfloat16 in 1 variable "
+     "(encoder/q); bind `get_variable_dtype.master_dtype` as in the training of the "
+     "checkpoint, or start a model of another folder from it, by `warm_start.check")])
+def test_variables_of_another_size_or_dtype_and_a_few_of_many_are_named(
+    saved, ours, dtypes, said, tmp_path):
+  with pytest.raises(ValueError, match=re.escape(said)):
+    check(tmp_path, saved, ours, dtypes=dtypes)
 
 
 class Lion(optimize.Optimizer):
@@ -357,16 +337,7 @@ class Broken(Lion):
     raise RuntimeError("no data")
 
 
-def check(tmp_path, optimizer, **others):
-  """Checks a checkpoint that has more variables than the model."""
-  saved = {"encoder/T": [2, 9], "encoder/v": [7, 3]}
-  checkpoint_files.save(tmp_path, 4, shapes={**saved, **others})
-  with tf.Graph().as_default():
-    for name, shape in saved.items():
-      tf.get_variable(name, shape)
-    tf.train.create_global_step()
-    matching.check_variables(
-        str(tmp_path / "model.ckpt-4"), tf.global_variables(), optimizer)
+OURS = {"encoder/T": [2, 9], "encoder/v": [7, 3]}
 
 
 @pytest.mark.parametrize("optimizer", [
@@ -375,19 +346,19 @@ def test_a_variable_that_begins_like_another_is_not_a_slot(optimizer, tmp_path):
   lost = {f"encoder/{name}": [3]
           for name in ("T_after", "T_bias", "v/kernel", "v_bias", "v_slots")}
   with pytest.raises(ValueError, match=r"also has 5 variables \(encoder/T_after, "):
-    check(tmp_path, optimizer, **lost)
+    check(tmp_path, {**OURS, **lost}, OURS, optimizer)
 
 
 def test_slots_of_mesh_tensorflows_optimizers_need_no_optimizer(tmp_path):
-  check(tmp_path, None, **{f"encoder/{slot}": [2] for slot in (
-      "T_slot_v", "v_slot_vr", "v_slot_vc", "v_slot_m", "T_momentum_v", "T/adam_m",
-      "T/adam_v")})
+  slots = ("T_slot_v", "v_slot_vr", "v_slot_vc", "v_slot_m", "T_momentum_v", "T/adam_m",
+           "T/adam_v")
+  check(tmp_path, {**OURS, **{f"encoder/{slot}": [2] for slot in slots}}, OURS)
 
 
 def test_a_users_optimizer_is_asked_for_its_slots(tmp_path):
-  slots = {"encoder/T/lion_m": [2, 9], "encoder/v/lion_m": [7, 3]}
-  check(tmp_path, Lion, **slots)
+  saved = {**OURS, **{f"{name}/lion_m": shape for name, shape in OURS.items()}}
+  check(tmp_path, saved, OURS, Lion)
   for optimizer in (None, optimize.AdafactorOptimizer, Broken):
     with pytest.raises(ValueError, match="also has 2 variables .*; if an optimizer of "
                        "your own made these, bind it as `utils.run.optimizer`"):
-      check(tmp_path, optimizer, **slots)
+      check(tmp_path, saved, OURS, optimizer)
