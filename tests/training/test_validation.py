@@ -172,7 +172,7 @@ def test_evaluations_after_the_step_to_continue_from_do_not_count_but_the_best_s
     tmp_path):
   gone_back = record(tmp_path, 1.0, 2.0, 3.0)
   gone_back.forget_after(10)
-  assert gone_back.last == 10 and not gone_back.has(20)
+  assert gone_back.last == 10 and 20 not in gone_back.steps
   assert gone_back.best == {"step": 20, "value": 3.0, "left_at": 10}
   assert not gone_back.add(20, 2.5, {}) and gone_back.since_best == 0
   assert gone_back.best["left_at"] == 10
@@ -197,11 +197,11 @@ def test_values_of_another_measure_are_not_compared(tmp_path, change, said):
   assert not before.continues(MEASURE)
   before.write()
   again = record(tmp_path)
-  assert not again.continues(MEASURE) and again.has(0)
+  assert not again.continues(MEASURE) and again.steps
   differing = again.continues({**MEASURE, **change})
   assert said in differing[0]
   again.begin({**MEASURE, **change})
-  assert again.best is None and not again.has(0)
+  assert again.best is None and not again.steps
 
 
 def test_a_record_of_version_0_2_goes_on_unless_it_chose_the_other_end_or_is_damaged(

@@ -73,7 +73,7 @@ def for_a_person() -> None:
   `--verbosity=1` logs all lines unchanged.
   """
   # absl has its own logger, and would print each line a second time.
-  _propagate("tensorflow", False)
+  _configure("tensorflow", propagate=False)
   # absl's logger ignores filters, but its handler applies them.
   for handler in (absl_logging.get_absl_handler().python_handler,
                   *logging.getLogger("tensorflow").handlers):
@@ -98,12 +98,6 @@ def shown() -> Iterator[None]:
     for logger in loggers:
       stack.enter_context(_with_handler(logger, _Shown(_level())))
     yield
-
-
-def _propagate(logger, value):
-  """Sets whether the handlers of the root get a logger's lines, too."""
-  logging.config.dictConfig({
-      "version": 1, "incremental": True, "loggers": {logger: {"propagate": value}}})
 
 
 def _is_commands():
@@ -136,26 +130,29 @@ def _with_handler(logger, handler):
   before = logger.handlers[:], logger.propagate, logger.level
   inherited = logging.root.handlers if before[1] else []
   others = [other for other in {*before[0], *inherited} if not _prints(other)]
-  _propagate(logger.name, False)
-  _give(logger, [handler, *others])
-  if logger.name == "absl":
-    logger.setLevel(handler.level)
-  elif logger.level == logging.NOTSET:  # Otherwise the level is the user's.
-    logger.setLevel(max(handler.level, logging.INFO))
+  level = handler.level
+  if logger.name != "absl":  # Another level than none is the user's.
+    level = logger.level or max(level, logging.INFO)
+  _set(logger, [handler, *others], False, level)
   try:
     yield
   finally:
-    _give(logger, before[0])
-    _propagate(logger.name, before[1])
-    logger.setLevel(before[2])
+    _set(logger, *before)
 
 
-def _give(logger, handlers):
-  """Gives a logger these handlers in the place of its own."""
+def _set(logger, handlers, propagate, level):
+  """Gives a logger handlers in the place of its own, and the rest of its settings."""
   for handler in logger.handlers[:]:
     logger.removeHandler(handler)
   for handler in handlers:
     logger.addHandler(handler)
+  _configure(logger.name, propagate=propagate, level=level)
+
+
+def _configure(logger, **settings):
+  """Sets the level of a logger, and whether the root's handlers get its lines, too."""
+  logging.config.dictConfig({
+      "version": 1, "incremental": True, "loggers": {logger: settings}})
 
 
 def _prints(handler):

@@ -148,7 +148,7 @@ class Validation(callbacks.Callback):
       self._comparison.measure_by(self._measure(self._datasets()))
     step = complete.saved_step(training.newest) if training.newest else 0
     self._comparison.continue_from(step)
-    if training.newest and not self._comparison.record.has(step) and (
+    if training.newest and step not in self._comparison.record.steps and (
         self._is_due(step) or step == training.last_step):
       self._evaluate(training, step)
     self._comparison.write(step, only_changes=True)

@@ -60,14 +60,10 @@ class Record:
       in what they differ, in words; [] if values can be compared.
     """
     differing = measures.differences(self._measure, measure)
-    if not differing or self.is_empty:
+    if not differing or not (self.evaluations or self.best):
       self._measure = measure
       return []
     return differing
-
-  @property
-  def is_empty(self) -> bool:
-    return not self.evaluations and self.best is None
 
   def begin(self, measure: measures.Measure) -> None:
     """Drops all evaluations, as those of another measure."""
@@ -87,9 +83,6 @@ class Record:
   def steps(self) -> set[int]:
     """The steps of the evaluations."""
     return {evaluation["step"] for evaluation in self.evaluations}
-
-  def has(self, step: int) -> bool:
-    return step in self.steps
 
   @property
   def last(self) -> int:
