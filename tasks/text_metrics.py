@@ -34,7 +34,11 @@ def bleu(targets: list[str], predictions: list[str]) -> dict[str, float]:
     tokenizer = "zh" if chinese > _MOSTLY * len(letters) else "char"
     _say(f"`bleu` uses sacrebleu's tokenizer {tokenizer!r}, not T5's 'intl', as most "
          "of the targets have no spaces between words.")
-  return metrics.bleu(targets, predictions, tokenizer=tokenizer)
+  scores = metrics.bleu(targets, predictions, tokenizer=tokenizer)
+  if not scores["bleu"] and any(map(str.__eq__, targets, predictions)):
+    _say("`bleu` is 0 although some targets are met exactly: it compares runs of up to "
+         "four words, and these targets have fewer; `sequence_accuracy` counts them.")
+  return scores
 
 
 def rouge(targets: list[str], predictions: list[str]) -> dict[str, float]:

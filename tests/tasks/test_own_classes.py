@@ -77,6 +77,15 @@ def test_equal_texts_of_any_script_have_100_and_others_less(text):
   assert all(50 <= value < 99 for value in metrics.values())
 
 
+def test_bleu_of_short_targets_says_why_it_is_0(caplog):
+  bind("pairs.metrics", ["bleu"])
+  text_metrics._say.cache_clear()
+  for pairs, said in [([("yes", "no")], 0), ([("a b c d", "a b c d")], 0),
+                      ([("yes", "yes"), ("no", "yes")], 1)]:
+    scores("synth_text_pairs", *pairs)
+    assert caplog.text.count("although some targets are met exactly") == said
+
+
 def test_letters_with_accents_count_in_rouge():
   bind("pairs.metrics", ["rouge"])
   assert set(scores("synth_text_pairs", ("été", "ôtô")).values()) == {0}
