@@ -3,14 +3,14 @@ r"""Converts a model that was trained with Mesh TensorFlow's own `Synthesizer`.
   python -m synthesizer_mtf.tools.from_mesh_tensorflow THEIR_MODEL_DIR --output=DIR
 
 DIR gets the last checkpoint, or that of --step, and an operative_config.gin, and then
-trains, evaluates and decodes as any model of this package: on unpacked rows it has the
-same logits. All modes are converted: random, dense_minus, factorized, random_plus,
-dense_plus, and both with alpha. What Adafactor had collected is left out, so training
-that continues begins with an empty memory of gradients.
+trains, evaluates and decodes as any model of this package: it has the same logits. All
+modes are converted: random, dense_minus, factorized, random_plus, dense_plus, and both
+with alpha. What Adafactor had collected is left out, so training that continues begins
+with an empty memory of gradients.
 
-Theirs differs from the paper, and from this package, in packed rows: it numbers rows
-and columns from the beginning of the row, not of the segment. And its `factorized`
-weighs keys alone, whatever the query (docs/from_mesh_tensorflow.md).
+Theirs differs from the paper in packed rows: it numbers rows and columns from the
+beginning of the row, not of the example, and so does the converted model. And its
+`factorized` weighs keys alone, whatever the query (docs/from_mesh_tensorflow.md).
 """
 
 from collections.abc import Collection
@@ -108,6 +108,7 @@ def config(text: str, layers: Mapping[str, Sequence[str]], lengths: Mapping[str,
   lines = [f"SyntheticAttention.{name} = {value}" for name, value in _SAME.items()]
   lines += [f"{scopes}SyntheticAttention.{name} = {value}"
             for scopes, name, value in given if name in _SAME]
+  lines.append("SyntheticAttention.positions = 'row'")
   for part, length in sorted(lengths.items()):
     lines += [line.format(length=length) for line in _PARTS[part]]
   if any("+" in name for stack in layers.values() for name in stack):

@@ -23,10 +23,10 @@ import tensorflow.compat.v1 as tf
 
 
 def choose(context: transformer.Context, packed: bool, has_memory: bool,
-           attend_alone: bool) -> type:
+           attend_alone: bool, by_index: bool) -> type:
   """The class of a call; see `kinds.Choose`."""
   if not switch.is_enabled():
-    return kinds.plain(context, packed, has_memory, attend_alone)
+    return kinds.plain(context, packed, has_memory, attend_alone, by_index)
   on_tpu, compiled = splits.is_on_tpu(context.mesh), splits.is_compiled(context.mesh)
   if isinstance(context, caches.StepContext):
     if context.ancestors is not None and (attend_alone or has_memory):
@@ -38,6 +38,9 @@ def choose(context: transformer.Context, packed: bool, has_memory: bool,
     return StepOfMesh
   if not packed:
     return RowsOnTpu if on_tpu else RowsCompiled if compiled else Rows
+  if by_index:
+    return (RowsByIndexOnTpu if on_tpu else RowsByIndexCompiled if compiled else
+            RowsByIndex)
   if compiled:
     return PackedRowsOnTpu
   if attend_alone and packed_segments.can_be_separate(context):
@@ -63,6 +66,18 @@ class RowsCompiled(Rows):
 
 class RowsOnTpu(Rows):
   """Rows on TPUs, where attention writes the exponentials once."""
+
+
+class RowsByIndex(kinds.PackedRowsByIndex):
+  """Packed rows whose tables count the tokens of the row."""
+
+
+class RowsByIndexCompiled(RowsByIndex, RowsCompiled):
+  """The same, by XLA on GPUs or CPUs."""
+
+
+class RowsByIndexOnTpu(RowsByIndex, RowsOnTpu):
+  """The same on TPUs."""
 
 
 class PackedRowsOnTpu(RowsOnTpu, MaskedRows):

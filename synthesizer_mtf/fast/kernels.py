@@ -47,6 +47,8 @@ def attach() -> None:
       (cases.Rows, _rows), (cases.RowsOnTpu, _rows),
       (cases.RowsCompiled, _rows),
       (cases.FirstPartOfBeams, _rows), (cases.MaskedRows, _rows),
+      (cases.RowsByIndex, _rows), (cases.RowsByIndexCompiled, _rows),
+      (cases.RowsByIndexOnTpu, _by_position),
       (cases.PackedRowsOnTpu, _by_position), (cases.PackedSegments, _segments),
       (cases.StepOfMesh, _one_query), (cases.DecodingStepInPlace, _one_query),
       (cases.DecodingStepOfBeams, _beams)):

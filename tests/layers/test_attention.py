@@ -32,6 +32,26 @@ def test_padding_never_matters_even_if_its_logits_are_50_larger(notation, name):
   np.testing.assert_allclose(z[1, :4], y[1, :4], atol=1e-5)
 
 
+@pytest.mark.parametrize("decoder", [False, True])
+@pytest.mark.parametrize("notation", ["R", "T+V", "Fix+FD+V", "FR+D+V"])
+@pytest.mark.parametrize("tpu", [False, True])
+def test_tables_count_the_tokens_of_the_row_if_positions_are_its_own(
+    notation, decoder, tpu):
+  x, whole_rows = tokens(), np.ones_like(PACKED)
+  layer = cases.make_layer(notation, positions="row")
+  y, graph = harness.forward(layer, x, decoder, PACKED, packed=True, tpu=tpu)
+  p = {name: value.astype(np.float64) for name, value in graph.variables.items()}
+  logits = cases.mixed_logits(notation, p, x, whole_rows, decoder, cases.HEADS)
+  expected = reference.output(
+      logits, p, x, reference.mask(PACKED, decoder), cases.HEADS)
+  np.testing.assert_allclose(y[PACKED > 0], expected[PACKED > 0], atol=2e-5)
+  # Where a row holds one example, its positions are those of the row.
+  y, z = [harness.forward(cases.make_layer(notation, positions=positions), x, decoder,
+                          3 * PADDED, packed=True, tpu=tpu)[0]
+          for positions in ("example", "row")]
+  np.testing.assert_allclose(y[PADDED > 0], z[PADDED > 0], atol=2e-5)
+
+
 @pytest.mark.parametrize("case", [
     Case([], [[7], [7]], 7, decoder=True, prefix=[3, 1]),
     Case([], [[7], [4, 3]], 7, decoder=True, prefix=[3, 6], ids="features"),

@@ -65,6 +65,12 @@ ROWS = [
     ("PackedRowsOnTpu", {**TPU, "packed": True, "mesh": ONE, "encoder": "R",
                          "decoder": ("FR+D+V", "T"), "ensemble": 2}),
     ("PackedRowsOnTpu", {**TPU, "packed": True, "mesh": MODEL, "ensemble": 1}),
+    ("RowsByIndex", {**TRAIN, "packed": True, "positions": "row", "mesh": MODEL,
+                     "decoder": ("R+V", "Pattern+R+D")}),
+    ("RowsByIndexCompiled", {**TRAIN, "packed": True, "positions": "row", "tpu": "gpu",
+                             "mesh": ONE, "encoder": "FR+D+V"}),
+    ("RowsByIndexOnTpu", {**TPU, "packed": True, "positions": "row", "mesh": BATCH,
+                          "encoder": "R", "decoder": ("FR+T", "Fix+FD+V")}),
     ("StepOfMesh", {**T5, "task": "greedy", "tpu": True, "mesh": ONE}),
     ("DecodingStepInPlace", {**T5, "task": "greedy", "mesh": BOTH}),
     ("DecodingStepInPlace", {**LM, "kind": "lm", "mesh": WHOLE, "decoder": (
@@ -200,6 +206,7 @@ def lines(case, fast):
   yield from (
       f"synthesizer_fast.enabled = {fast}", "d_ff = 12",
       f"dropout_rate = {case.dropout}", f"SyntheticAttention.softmax = {case.softmax}",
+      f"SyntheticAttention.positions = {case.positions!r}",
       "Linformer.max_length = 9", "Linformer.rank = 3",
       f"DenseReluDense.activation = {case.activation}",
       f"Unitransformer.shared_embedding_and_softmax_weights = {case.tied}",

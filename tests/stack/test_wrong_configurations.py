@@ -62,6 +62,7 @@ VALUES = {
     "DenseLogits.share_heads": ("D", "True or False", ["no"]),
     "SyntheticAttention.softmax": ("R", "True or False", ["no"]),
     "SyntheticAttention.packed": ("R", "None, True or False", ["no"]),
+    "SyntheticAttention.positions": ("R", "'example' or 'row'", ["rows", None]),
     "SyntheticAttention.dropout_rate": (
         "V", "a number of at least 0 and below 1", [1.0, -0.1, "0.1"]),
     "SyntheticAttention.relative_attention_type": ("V", KINDS_OF_BIAS, ["contextual"]),

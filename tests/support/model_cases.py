@@ -80,6 +80,7 @@ class Case(NamedTuple):
       "microbatches" for all.
     chunk: the number of queries that the fast model computes at a time.
     seed: the seed of tokens and variables.
+    positions: what tables count in packed rows: those of an "example", or of the "row".
   """
   kind: str
   task: str
@@ -101,6 +102,7 @@ class Case(NamedTuple):
   again: str
   chunk: int
   seed: int
+  positions: str
 
   @property
   def trains(self) -> bool:
@@ -178,7 +180,8 @@ def draw(generator: np.random.RandomState, **fixed: Any) -> Case:
       search=one_of("search", *{"greedy": GREEDY, "beams": BEAMS}.get(task, [NONE])),
       mesh=mesh, known=one_of("known", True, mesh == ONE or "vocab" in mesh[1]),
       tpu=tpu, again=again, chunk=one_of("chunk", 512, 3),
-      seed=generator.randint(1000))
+      seed=generator.randint(1000),
+      positions=one_of("positions", "example", *["example", "row"] * packed))
 
 
 def numbered(seed: int, number: int) -> Case:

@@ -70,6 +70,7 @@ def test_variables_and_the_gin_file_are_of_our_attention(model, tmp_path, capsys
       "RandomLogits.max_length": 7, "DenseLogits.max_length": 9,
       "DenseLogits.share_query": True, "Mixture.weights": "per_layer",
       "SyntheticAttention.key_value_size": 5, "SyntheticAttention.dropout_rate": 0.0,
+      "SyntheticAttention.positions": "row",
       "SyntheticAttention.relative_attention_type": "bias_shared"}.items():
     assert gin.query_parameter(name) == value
 

@@ -60,6 +60,18 @@ class PackedRows(PackedInputs):
     return mtf.cast(repeated, tf.float32) * mtf.cast(tiled, tf.float32)
 
 
+class PackedRowsByIndex(AttentionInputs):
+  """Packed rows whose tables count the tokens of the row, as those of one example.
+
+  Only the mask knows the examples.
+  """
+
+  is_packed = True
+
+  def mask_from_ids(self, queries: mtf.Tensor, keys: mtf.Tensor) -> masks.AttentionMask:
+    return masks.AttentionMask(pairs=mtf.equal(queries, keys))
+
+
 class DecodingStep(AttentionInputs):
   """One token of each row; the decoding state holds the earlier tokens."""
 
@@ -110,18 +122,20 @@ def _gather(table, name, position):
 
 
 # A function of `context`, `packed` (whether rows hold several segments), `has_memory`
-# (whether keys come from another tensor) and `attend_alone` (see `for_call`), which
-# returns the class of a call.
-Choose = Callable[[transformer.Context, bool, bool, bool], type]
+# (whether keys come from another tensor), `attend_alone` and `by_index` (see
+# `for_call`), which returns the class of a call.
+Choose = Callable[[transformer.Context, bool, bool, bool, bool], type]
 
 
 def plain(context: transformer.Context, packed: bool, has_memory: bool,
-          attend_alone: bool) -> type:
+          attend_alone: bool, by_index: bool) -> type:
   """Chooses among the classes of `attention/`."""
   del has_memory, attend_alone
   if context.mode == "incremental":
     return DecodingStep
-  return PackedRows if packed else AttentionInputs
+  if not packed:
+    return AttentionInputs
+  return PackedRowsByIndex if by_index else PackedRows
 
 
 _choose: Choose = plain
@@ -136,7 +150,7 @@ def attach(choose: Choose) -> None:
 def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
              key_value_size: int, packed: bool | None = False,
              memory: mtf.Tensor | None = None,
-             attend_alone: bool = False) -> AttentionInputs:
+             attend_alone: bool = False, by_index: bool = False) -> AttentionInputs:
   """The inputs of a layer's call, in the class of its case.
 
   Args:
@@ -148,7 +162,8 @@ def for_call(context: transformer.Context, x: mtf.Tensor, num_heads: int,
     memory: as in `AttentionInputs`.
     attend_alone: whether nothing but `attend.attend` reads the layer's keys and values,
       so that a kernel may lay them out in its own way.
+    by_index: whether tables count the tokens of a row, whichever example is there.
   """
   is_packed = context.mode != "incremental" and segments.is_packed(context, packed)
-  case = _choose(context, is_packed, memory is not None, attend_alone)
+  case = _choose(context, is_packed, memory is not None, attend_alone, by_index)
   return case(context, x, num_heads, key_value_size, memory)
