@@ -20,6 +20,7 @@ from mesh_tensorflow import simd_mesh_impl
 import numpy as np
 from synthesizer_mtf import checks
 from synthesizer_mtf.runtime import arrays
+from synthesizer_mtf.runtime import memory
 from synthesizer_mtf.runtime import processes
 from synthesizer_mtf.runtime import program
 import tensorflow.compat.v1 as tf
@@ -86,7 +87,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
 
     def __init__(self, variable: mtf.Variable, mesh_impl: "JaxMeshImpl") -> None:
       self.master, self.name = variable.get_master(), variable.name
-      self._arrays = mesh_impl.arrays
+      self._arrays, self._in_python = mesh_impl.arrays, mesh_impl.in_python
       shape = variable.outputs[0].shape
       with tf.name_scope(None):
         self.old = tf.placeholder(
@@ -107,17 +108,17 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
       """Puts a value on the devices, rounded to the dtype of checkpoints."""
       with mtf.utils.outside_all_rewrites():
         value = tf.cast(tf.cast(value, self.master.dtype.base_dtype), self.old.dtype)
-        return _in_python(self._put, [value], tf.int32).op
+        return self._in_python(self._put, [value], tf.int32).op
 
     def value(self) -> tf.Tensor:
       """Gets the value from the devices, in the dtype of checkpoints."""
-      value = _in_python(self.read, [], self.old.dtype)
+      value = self._in_python(self.read, [], self.old.dtype)
       value.set_shape(self.old.shape)
       return tf.cast(value, self.master.dtype.base_dtype)
 
     def zero_if_finite(self) -> tf.Tensor:
       """<float32>[]: 0, or NaN if a number of the value is NaN or infinite."""
-      return _in_python(
+      return self._in_python(
           lambda: self._arrays.zero_if_finite(self.name), [], tf.float32)
 
     def read(self) -> np.ndarray:
@@ -195,7 +196,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
           "not hand out; bind `utils.serialize_num_microbatches."
           "tokens_per_microbatch_per_replica = None`, or capture nothing.")
     self._exports.append(inner)
-    result = _in_python(
+    result = self.in_python(
         lambda: np.asarray(self.results[index], inner.dtype.as_numpy_dtype), [],
         inner.dtype)
     self._waiting.append(result.op)
@@ -216,7 +217,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     goals = [v.new for v in self.variables.values() if v.new is not None]
     goals += [*self._exports, *self._read_by_draws]
     self._inputs += program.reads(goals, self._inputs)
-    token = _in_python(self._run, self.input_tensors, tf.int32, name="jax_run")
+    token = self.in_python(self._run, self.input_tensors, tf.int32, name="jax_run")
     for op in self._waiting:
       op._add_control_inputs([token.op])
     return token
@@ -240,6 +241,18 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     assert self._program is not None
     return self._program
 
+  def in_python(self, function: Callable[..., Any], inputs: list[tf.Tensor],
+                dtype: tf.DType, name: str | None = None) -> tf.Tensor:
+    """Calls a function of NumPy arrays in each run of a session that needs it.
+
+    Where devices lack memory, the session raises a `ResourceExhaustedError` with the
+    sentence of `memory.OutOfMemory`.
+    """
+    explained = memory.explaining(
+        function, lambda: self._program.exported.mlir_module() if self._program else "",
+        lambda: ((v.name, v.old) for v in self.variables.values()))
+    return tf.numpy_function(explained, inputs, dtype, name=name)
+
   def _run(self, *values):
     self.results = self.arrays.run([
         np.array(value, program.jax_type(each.tensor))  # TensorFlow frees its own.
@@ -255,8 +268,3 @@ def _shape(x):
   named = [op.outputs[0].shape for op in x.graph.operations
            if isinstance(op, mtf.ReshapeOperation) and op.inputs[0] is x]
   return named[0] if named else x.shape
-
-
-def _in_python(function, inputs, dtype, name=None):
-  """Calls a function of NumPy arrays in each run of a session that needs its result."""
-  return tf.numpy_function(function, inputs, dtype, name=name)

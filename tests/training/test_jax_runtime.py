@@ -1,7 +1,9 @@
 """A model trains, evaluates and decodes through JAX as it does through TensorFlow."""
 
+import importlib.metadata
 import json
 import pydoc_data.topics
+import re
 import runpy
 import sys
 
@@ -238,8 +240,10 @@ def test_an_older_python_is_said_in_one_sentence(command):
 
 @only_new
 @pytest.mark.parametrize("bindings, message", [
-    (["synthesizer_mtf.runtime = 'torch'"],
-     '`synthesizer_mtf.runtime` is \'torch\' but must be "tensorflow" or "jax"'),
+    (["synthesizer_mtf.runtime = 'gpu'"],
+     '`synthesizer_mtf.runtime` is \'gpu\' but must be "tensorflow" or "jax", which '
+     'runs on CPUs, GPUs and TPUs; write synthesizer_mtf.runtime = "jax"'),
+    (["synthesizer_mtf.runtme = 'jax'"], "'runtme'. Did you mean runtime?"),
     (["utils.run.mesh_shape = 'all:3'"],
      "`utils.run.mesh_shape` is 'all:3', of 3 devices, but there are 4"),
     (["utils.run.mesh_devices = ['cpu:0', 'cpu:1', 'cpu:2', 'cpu:7']"],
@@ -250,6 +254,39 @@ def test_an_older_python_is_said_in_one_sentence(command):
 ])
 def test_what_jax_cannot_do_is_one_sentence(command, bindings, message):
   assert message in command.run("wrong", *MODEL, bindings=[*JAX, *bindings])
+
+
+@only_new
+@pytest.mark.parametrize("version, what", [("0.7.2", "JAX 0.7.2"), (None, "none")])
+def test_another_jax_is_said_in_one_sentence(command, monkeypatch, version, what):
+  def installed(name, real=importlib.metadata.version):
+    if name == "jax" and version is None:
+      raise importlib.metadata.PackageNotFoundError(name)
+    return version if name == "jax" else real(name)
+
+  monkeypatch.setattr(importlib.metadata, "version", installed)
+  assert command.run("other", *MODEL, bindings=JAX) == (
+      f'`synthesizer_mtf.runtime` is "jax", which needs JAX 0.12, but {what} is '
+      "installed: pip install 'synthesizer-mtf[cuda]' for NVIDIA's GPUs, [tpu] for "
+      "TPUs, or 'jax==0.12.*' for CPUs.")
+
+
+@only_new
+@pytest.mark.slow
+def test_too_little_memory_is_said_with_the_tensors_and_the_remedies(
+    command, monkeypatch):
+  def run(self, values):
+    from jax import errors
+    raise errors.JaxRuntimeError(
+        "RESOURCE_EXHAUSTED: Out of memory allocating 70368744177664 bytes.\nMore")
+
+  monkeypatch.setattr(arrays.Arrays, "run", run)
+  said = command.run("memory", *MODEL, bindings=JAX)
+  assert re.match(
+      r"the devices have not enough memory \(RESOURCE_EXHAUSTED: Out of memory "
+      r"allocating 70368744177664 bytes\)\. The largest tensors of the program are "
+      r"\w+\[[\d, ]+\] of [\d.]+ [KM]iB, .*; its variables are [\d.]+ [KM]iB, "
+      r"'\S+' the largest\. Lower `utils\.run\.batch_size`, .*`\.$", said)
 
 
 @only_new

@@ -82,7 +82,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     """Compares each model with a checkpoint, and explains damage, within a block."""
     before, self._restored = self._restored, path
     try:
-      with failures.explained_damage(path):
+      with failures.explained_damage(path), failures.explained_memory():
         yield
     finally:
       self._restored = before

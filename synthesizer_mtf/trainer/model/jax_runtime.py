@@ -7,7 +7,7 @@ and checkpoints stay as they are; only the mesh is another one (`runtime/mesh.py
 from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
-import importlib.util
+import importlib.metadata
 import os
 import sys
 from typing import Any
@@ -27,6 +27,7 @@ from synthesizer_mtf.trainer.model import exporting
 import tensorflow.compat.v1 as tf
 
 _RUNTIMES = "tensorflow", "jax"
+_NEEDED = "0.12"  # The JAX that is tested; the extras of pyproject.toml have it.
 _PROCESSES = "synthesizer_processes"
 _AUTO = "auto"
 
@@ -46,8 +47,10 @@ def chosen(runtime: str = "tensorflow", tf32: bool = False) -> tuple[str, bool]:
   Raises:
     ValueError: runtime is neither of the two.
   """
-  checks.require(runtime in _RUNTIMES, "synthesizer_mtf.runtime", runtime,
-                 'be "tensorflow" or "jax"')
+  checks.require(
+      runtime in _RUNTIMES, "synthesizer_mtf.runtime", runtime,
+      'be "tensorflow" or "jax", which runs on CPUs, GPUs and TPUs',
+      'write synthesizer_mtf.runtime = "jax", or add --gin_file=jax.gin')
   checks.check_boolean("synthesizer_mtf.tf32", tf32)
   return runtime, tf32
 
@@ -66,10 +69,15 @@ def is_chosen() -> bool:
         f"{needed}Python 3.12 or 3.13, but this is Python {sys.version_info.major}."
         f"{sys.version_info.minor}: install this package there, or leave out "
         "--gin_file=jax.gin.")
-  if not importlib.util.find_spec("jax"):
+  try:
+    version = importlib.metadata.version("jax")
+  except importlib.metadata.PackageNotFoundError:
+    version = ""
+  if not version.startswith(f"{_NEEDED}."):
     raise checks.Error(
-        f"{needed}JAX, which is not installed: pip install 'synthesizer-mtf[cuda]' for "
-        "NVIDIA's GPUs, [tpu] for TPUs, or jax for CPUs.")
+        f"{needed}JAX {_NEEDED}, but {version and f'JAX {version}' or 'none'} is "
+        "installed: pip install 'synthesizer-mtf[cuda]' for NVIDIA's GPUs, [tpu] for "
+        f"TPUs, or 'jax=={_NEEDED}.*' for CPUs.")
   return True
 
 

@@ -1,4 +1,4 @@
-"""What a training says when a checkpoint cannot be read or written."""
+"""What a run says when a checkpoint cannot be read or written, or memory ends."""
 
 from collections.abc import Iterator
 import contextlib
@@ -7,6 +7,7 @@ import os
 import re
 
 from synthesizer_mtf import checks
+from synthesizer_mtf.runtime import memory
 from synthesizer_mtf.trainer.checkpoints import branches
 from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import model_folder
@@ -37,6 +38,17 @@ def explained_damage(path: str | None) -> Iterator[None]:
       complete.check(path, checksums=True)
     except complete.DamagedError as damage:
       raise checks.Error(complete.explain_damage(path, damage)) from error
+    raise
+
+
+@contextlib.contextmanager
+def explained_memory() -> Iterator[None]:
+  """Reports devices of JAX that have not enough memory."""
+  try:
+    yield
+  except tf.errors.ResourceExhaustedError as error:
+    if said := re.search(f"{memory.OutOfMemory.__name__}: (.*)", error.message):
+      raise checks.Error(said[1]) from error
     raise
 
 
