@@ -289,7 +289,7 @@ INSIDES = (
            "a tensor may be captured before the program that JAX runs has all inputs"),
     Inside("tensorflow_estimator.python.estimator.tpu.tpu_estimator:TPUEstimator", (
         "_call_input_fn", "_call_model_fn", "_call_model_fn_eval", "_config",
-        "_create_and_assert_global_step", "_ctx", "_session_config"),
+        "_create_and_assert_global_step", "_ctx", "_session_config", "_train_model"),
            "the Estimator has no public way to build a graph without running it"),
     Inside("t5.models.mtf_model:MtfModel",
            ("_autostack", "_iterations_per_loop", "_keep_checkpoint_max",

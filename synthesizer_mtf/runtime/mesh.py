@@ -80,6 +80,8 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     self._read_by_draws: list[tf.Tensor] = []
     self._waiting: list[tf.Operation] = []  # They read what the program exports.
     self.results: Sequence[Any] = []
+    self._delayed: int | None = None  # The index of a result that is told a run late,
+    self._told: Any = None  # and what is told.
     self._program: program.Program | None = None  # Until it is compiled.
 
   class LaidOutVariable:
@@ -203,6 +205,27 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     result.set_shape(inner.shape)
     return result
 
+  def delayed(self, tensor: tf.Tensor) -> tuple[tf.Tensor, Callable[[], Any]] | None:
+    """A result without a wait for the devices, which compute while the host goes on.
+
+    Args:
+      tensor: one tensor in the whole graph: an exported one, or a cast of it.
+
+    Returns:
+      a tensor <float32>[], its value in the run before, or in the first run its own;
+      and a function that waits for its own value. None if it is no exported tensor.
+    """
+    op = tensor.op
+    while op not in self._waiting:
+      if len(op.inputs) != 1:
+        return None
+      op = op.inputs[0].op
+    index = self._delayed = self._waiting.index(op)
+    with tf.control_dependencies([self.token]):
+      before = self.in_python(lambda: np.float32(self._told), [], tf.float32)
+    before.set_shape([])
+    return before, lambda: float(self.results[index])
+
   @property
   def input_tensors(self) -> list[tf.Tensor]:
     """What a run reads, besides the variables: features, and the step's number."""
@@ -254,9 +277,11 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     return tf.numpy_function(explained, inputs, dtype, name=name)
 
   def _run(self, *values):
-    self.results = self.arrays.run([
-        np.array(value, program.jax_type(each.tensor))  # TensorFlow frees its own.
-        for value, each in zip(values, self._inputs, strict=True)])
+    before, self.results = self.results, self.arrays.run([
+        np.array(value, program.jax_type(given.tensor))  # TensorFlow frees its own.
+        for value, given in zip(values, self._inputs, strict=True)])
+    if self._delayed is not None:
+      self._told = (before or self.results)[self._delayed]
     return np.int32(0)
 
 

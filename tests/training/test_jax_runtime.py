@@ -172,6 +172,27 @@ def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
 
 @only_new
 @pytest.mark.slow
+def test_a_step_waits_for_the_loss_of_the_one_before_and_logs_its_own(
+    command, monkeypatch, caplog):
+  known, own = [], []
+
+  class Progress(progress.Progress):
+    def on_step(self, training):
+      known.append(training.known_loss)
+      own.append(training.loss)
+
+  monkeypatch.setattr(progress, "Progress", Progress)
+  caplog.set_level("INFO")
+  train(command, "late", 3, *JAX)
+  assert known == [own[0], *own[:-1]] and len(set(own)) == 3
+  assert f"Loss for final step: {own[-1]}" in caplog.text
+  path, = (command.folder / "late").glob("events*")
+  assert [value.simple_value for event in tf.train.summary_iterator(str(path))
+          for value in event.summary.value if value.tag == "loss"] == own[:1]
+
+
+@only_new
+@pytest.mark.slow
 def test_mixed_precision_has_bfloat16_activations(command, losses, monkeypatch):
   told = []
   monkeypatch.setattr(mixed_precision, "_once", lambda log, text: told.append(text))

@@ -83,7 +83,8 @@ def raising_last(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec
   """Makes each step of a training raise the step's number when all else is done.
 
   Mesh TensorFlow raises it at any moment of the step. So Adafactor's decay rate,
-  schedules of learning rates and dropout would read this number or the next.
+  schedules of learning rates, dropout and its own line about the loss would read this
+  number or the next.
 
   A specification that does not raise it beside other changes does not change.
   """
@@ -93,7 +94,7 @@ def raising_last(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec
             if op.type.startswith("AssignAdd") and op.inputs[0].op is step.op]
   if not raised:
     return spec
-  before = [op for op in changes if op not in raised]
+  before = [spec.loss.op, *(op for op in changes if op not in raised)]
   before += [op for raising in raised for op in raising.control_inputs]
   with tf.control_dependencies(before):
     return spec._replace(train_op=tf.group(tf.assign_add(step, raised[0].inputs[1])))

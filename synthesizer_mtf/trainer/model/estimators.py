@@ -36,6 +36,8 @@ from synthesizer_mtf.trainer.watching import stopping
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
+_LOGGED = 100  # Steps between two lines of the Estimator.
+
 
 class CarefulEstimator(tpu_estimator.TPUEstimator):
   """Checks the checkpoints that it restores and writes; supports a warm start.
@@ -64,6 +66,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   _config: Any  # A `RunConfig`, of the base class.
   _start = None  # A `WarmStart`.
   _restored = None  # The path of the checkpoint that is being restored.
+  _training: callbacks.Training | None = None  # The last one.
   _predicting = None  # The `prediction.Graph` of the last prediction.
 
   def _assert_members_are_not_overridden(self):
@@ -96,13 +99,37 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
           self._restored, tf.global_variables(), self.optimizer)
     if mode != tf.estimator.ModeKeys.TRAIN:
       return spec
-    spec = seed.raising_last(progress.quiet(spec))
+    spec = seed.raising_last(self._without_waits(progress.quiet(spec)))
     if self._start is None:
       return spec
     if last := self.latest_checkpoint():
       logging.info("No warm start: the model continues from its own %s.", last)
       return spec
     return self._start.added_to(spec, self.optimizer)
+
+  def _without_waits(self, spec):
+    """Lets devices of JAX compute while the host goes on: losses are told a step late.
+
+    All that logs a loss waits for its own.
+    """
+    mesh_impl = getattr(spec.scaffold, "mesh_impl", None)
+    delayed = mesh_impl and mesh_impl.delayed(spec.loss)
+    if not delayed or self._training is None:
+      return spec
+    loss, self._training.read_loss = delayed
+    tf.summary.scalar("loss", spec.loss)  # The Estimator sees that there is one.
+    self.configure(log_step_count_steps=None)
+    return spec._replace(loss=loss, training_hooks=[
+        *spec.training_hooks,
+        tf.train.StepCounterHook(_LOGGED, output_dir=self.model_dir),
+        tf.train.LoggingTensorHook(
+            {"loss": spec.loss, "step": tf.train.get_global_step()},
+            every_n_iter=_LOGGED)])
+
+  def _train_model(self, *args):
+    """Trains, and returns the loss of the last step; None without any step."""
+    loss = super()._train_model(*args)
+    return self._training.loss if self._training and loss is not None else loss
 
   def latest_checkpoint(self) -> str | None:
     """The checkpoint that is read unless another one is named."""
@@ -122,6 +149,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     """
     chosen = self._callbacks()
     training = callbacks.Training(self.model_dir, kwargs.get("max_steps"), chosen)
+    self._training = training
     with callbacks.running(training, chosen) as hook, self._restoring(training.newest):
       if training.is_ending:
         return self

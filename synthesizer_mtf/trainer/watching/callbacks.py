@@ -4,6 +4,7 @@ A callback is a class with those methods of `Callback` that it needs. `running` 
 one hook of TensorFlow's sessions of a list of callbacks, and calls them in its order.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -26,7 +27,9 @@ class Training:
     model_dir: the folder of the model.
     last_step: the step at which it is to end; None if this is unknown.
     newest: the path of the checkpoint that it continues from, or None.
-    loss: the loss of the last step, which was computed before its update.
+    known_loss: the loss of the last step, or of the step before if the devices still
+      compute.
+    read_loss: a function that waits for the loss of the last step; None if it is known.
     session: the session, from `on_start` on.
     is_ending: whether no further step runs.
   """
@@ -36,7 +39,8 @@ class Training:
     """Declares a training that has not begun."""
     self.model_dir, self.last_step, self._callbacks = model_dir, last_step, callbacks
     self.newest: str | None = None
-    self.loss = float("nan")
+    self.known_loss = float("nan")
+    self.read_loss: Callable[[], float] | None = None
     self.session: Any = None
     self.is_ending = False
 
@@ -44,6 +48,11 @@ class Training:
   def step(self) -> int:
     """The number of steps that the model has been trained for; it asks the session."""
     return int(self.session.run(tf.train.get_global_step(self.session.graph)))
+
+  @property
+  def loss(self) -> float:
+    """The loss of the last step, which was computed before its update."""
+    return self.known_loss if self.read_loss is None else self.read_loss()
 
   def continue_from(self, checkpoint: str | None) -> None:
     """Declares the checkpoint that the training continues from."""
@@ -126,7 +135,7 @@ class _Hook(tf.train.SessionRunHook):
     return tf.train.SessionRunArgs(self._loss)
 
   def after_run(self, run_context, run_values):
-    self._training.loss = run_values.results
+    self._training.known_loss = run_values.results
     self._training.tell("on_step")
     if self._training.is_ending:
       run_context.request_stop()

@@ -51,10 +51,12 @@ class Guard(callbacks.Callback):
         if v.dtype.base_dtype.is_floating and v.op.name not in on_devices])
 
   def on_step(self, training: callbacks.Training) -> None:
-    if np.isnan(training.loss):
+    if np.isnan(training.known_loss):
       _stop(training, "the loss is NaN")
 
   def on_saving(self, training: callbacks.Training, step: int) -> None:
+    if not np.isnan(training.known_loss) and np.isnan(training.loss):
+      _stop(training, "the loss is NaN")
     try:
       training.session.run(self._check)
     except tf.errors.InvalidArgumentError as error:
