@@ -203,18 +203,15 @@ def _take(statement, where, values, delegate):
         importlib.import_module(statement.module)
   elif isinstance(statement, gin.config_parser.BindingStatement):
     scope, selector, parameter, value, location = statement
-    if parameter and not delegate.skips(selector):
-      key = scope, selector, parameter
-      _check_parameter(key, at(where, location.line_num))
-      return _added(values, (scope, full_name(selector) or selector, parameter), value)
-    if not parameter:
-      return _added(values, (scope, selector, ""), value)
+    if parameter and delegate.skips(selector):
+      return None
+    if parameter:
+      _check_parameter((scope, selector, parameter), at(where, location.line_num))
+      selector = full_name(selector) or selector
+    key = scope, selector, parameter or ""
+    values[key] = value
+    return key
   return None
-
-
-def _added(found, key, value):
-  found[key] = value
-  return key
 
 
 def _check_parameter(key, where):

@@ -6,16 +6,16 @@ import seqio
 from studies.tasks import lra_pathfinder
 from support.task_files import bind
 from support.task_files import examples
-from support.task_files import of_row
+from support.task_files import preprocessed
 import tensorflow as tf
 
 
 def test_reviews_are_bytes_and_cut_to_their_length():
   row = {"text": "Né good.", "label": 1}
-  example = of_row("synth_lra_text", row, {"inputs": 100, "targets": 1})
+  example = preprocessed("synth_lra_text", row, {"inputs": 100, "targets": 1})
   assert example["inputs"].tolist() == [b + 3 for b in "Né good.".encode()]
   assert example["targets"].tolist() == [2]
-  short = of_row("synth_lra_text", row, {"inputs": 5, "targets": 1})
+  short = preprocessed("synth_lra_text", row, {"inputs": 5, "targets": 1})
   assert short["inputs"].tolist() == example["inputs"].tolist()[:5]
 
 
@@ -23,7 +23,7 @@ def test_pictures_are_grey_pixels_row_by_row_and_black_is_no_padding():
   picture = np.random.RandomState(0).randint(0, 256, (32, 32, 3)).astype(np.uint8)
   picture[0, 0] = 0
   picture[31, 31] = 255
-  example = of_row("synth_lra_image", {"image": picture, "label": 6, "id": "x"},
+  example = preprocessed("synth_lra_image", {"image": picture, "label": 6, "id": "x"},
                    {"inputs": 1024, "targets": 1})
   found = example["inputs"].reshape(32, 32)
   assert found.min() == found[0, 0] == 1 and found.max() == found[31, 31] == 256
@@ -38,7 +38,7 @@ def test_pictures_are_grey_pixels_row_by_row_and_black_is_no_padding():
 def test_a_picture_of_another_size_is_refused():
   with pytest.raises(ValueError, match="is of 28 x 28 pixels, but 32 x 32 "
                      "are needed; name another data set"):
-    of_row("synth_lra_image", {
+    preprocessed("synth_lra_image", {
         "image": np.zeros([28, 28, 1], np.uint8), "label": 6},
            {"inputs": 1024, "targets": 1})
 

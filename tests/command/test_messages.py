@@ -29,7 +29,7 @@ def ended_by(function):
   return end.value.code
 
 
-def of_another():
+def caused_by_another():
   try:
     int("twelve")
   except ValueError as error:
@@ -38,10 +38,10 @@ def of_another():
 
 @gin.configurable(module="tests")
 def within_gin():
-  of_another()
+  caused_by_another()
 
 
-@pytest.mark.parametrize("check", [of_another, within_gin])
+@pytest.mark.parametrize("check", [caused_by_another, within_gin])
 def test_an_error_of_our_own_checks_is_one_line(check, temporary, capsys):
   assert ended_by(check) == "tool: `a.b` is 'twelve'; give a number."
   assert not list(temporary.iterdir())
@@ -136,7 +136,7 @@ def test_the_message_is_one_line_with_the_bindings_that_it_cites(error, said):
   assert line.partition(" (its traceback")[0] == f"tool: {said}"
 
 
-@pytest.mark.parametrize("function", [of_another, TAKEN])
+@pytest.mark.parametrize("function", [caused_by_another, TAKEN])
 def test_the_flag_verbosity_prints_the_traceback(function, capsys):
   before = logging.get_verbosity()
   logging.set_verbosity(1)

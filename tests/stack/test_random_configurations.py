@@ -228,7 +228,7 @@ def join(turns, graph, x):
 
 def variables_of(case, layer, part):
   """The variables of one part, and their shapes."""
-  return table.VARIANTS[part].variables(layer.of_part(part), table.Sizes(
+  return table.VARIANTS[part].variables(layer.part_settings(part), table.Sizes(
       case.d_model, layer.get("num_heads"), layer.get("key_value_size"),
       case.sees_later))
 
@@ -241,7 +241,7 @@ def scoped(case, layer):
   parts = [variables_of(case, layer, part) for part in layer.parts]
   count = collections.Counter(name for part in parts for name in part)
   shared = "q" if any(
-      layer.of_part(part).get("share_query") for part in layer.parts) else None
+      layer.part_settings(part).get("share_query") for part in layer.parts) else None
   result = []
   for i, part in enumerate(parts):
     clash = any(count[name] > 1 for name in part if name != shared)
@@ -298,11 +298,11 @@ def formula(case, layer, p, x):
   if layer.is_whole:
     compute, _ = whole_layers.LAYERS[layer.notation]
     return compute(p, whole_layers.Call(
-        x, case.segments, case.visible, case.decoder, layer.of_part(layer.notation),
-        bias))
+        x, case.segments, case.visible, case.decoder,
+        layer.part_settings(layer.notation), bias))
   logits = [table.VARIANTS[part].logits(
       {own: p[name] for own, name in names.items()}, table.Call(
-          x, case.segments, heads, case.decoder, layer.of_part(part)))
+          x, case.segments, heads, case.decoder, layer.part_settings(part)))
             for part, names in zip(layer.parts, scoped(case, layer))]
   alpha = np.ones([heads, len(logits)])
   if "alpha" in p:

@@ -182,7 +182,7 @@ def check_python(arguments):
     for path in rest:
       assert not path.startswith("tests") or (ROOT / path).exists(), path
   elif first == "synthesizer_mtf.tasks.cache":
-    check_flags_of_source("seqio.scripts.cache_tasks_main", rest)
+    check_source_flags("seqio.scripts.cache_tasks_main", rest)
   elif first == "synthesizer_mtf" and rest:
     check_launcher(rest)
   elif (ROOT / first).is_file():  # It needs another environment.
@@ -197,7 +197,7 @@ def check_python(arguments):
     assert first in ("nltk.downloader", "synthesizer_mtf", "venv"), first
 
 
-def check_flags_of_source(module, arguments):
+def check_source_flags(module, arguments):
   """Finds flags in the source; the module cannot be imported beside T5's main."""
   source = importlib.util.find_spec(module).origin
   text = pathlib.Path(source).read_text(encoding="utf-8")

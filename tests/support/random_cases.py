@@ -42,7 +42,7 @@ class Layer(NamedTuple):
     owner = self.notation if self.is_whole else "SyntheticAttention"
     return self.parameters.get(name if "." in name else f"{owner}.{name}", default)
 
-  def of_part(self, part):
+  def part_settings(self, part):
     """Returns the parameters of a part, without those that are None."""
     prefix = f"{class_name(part)}."
     return {name[len(prefix):]: value for name, value in self.parameters.items()

@@ -61,7 +61,7 @@ def texts(name, split="train"):
           for example in examples(name, split)]
 
 
-def of_row(name, row, lengths):
+def preprocessed(name, row, lengths):
   """Returns the example that a task makes of a row of its data set."""
   task = seqio.TaskRegistry.get(name)
   alone = seqio.Task(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import seqio
-from support.task_files import of_row
+from support.task_files import preprocessed
 from synthesizer_mtf.tasks import labels
 import tensorflow as tf
 import tensorflow_datasets as tfds
@@ -21,7 +21,7 @@ ROWS = {
 
 def preprocess(name, row, length):
   """The features that the model reads, from a row of its data set."""
-  return of_row(name, row, {"inputs": length, "targets": 1})
+  return preprocessed(name, row, {"inputs": length, "targets": 1})
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -179,16 +179,16 @@ def test_beams_with_a_temperature_are_refused_before_a_checkpoint_is_read(tmp_pa
     model(tmp_path).export(checkpoint_step=7, **beams)
 
 
-def of_texts(targets, predictions):
-  return {"of_texts": len(targets) + len(predictions)}
+def compared(targets, predictions):
+  return {"compared": len(targets) + len(predictions)}
 
 
-def of_scores(targets, scores):
-  return {"of_scores": len(targets) + len(scores)}
+def summed(targets, scores):
+  return {"summed": len(targets) + len(scores)}
 
 
-def of_more(targets, predictions, aux_values):
-  return {"of_more": len(targets) + len(predictions) + len(aux_values)}
+def combined(targets, predictions, aux_values):
+  return {"combined": len(targets) + len(predictions) + len(aux_values)}
 
 
 @pytest.fixture
@@ -207,21 +207,21 @@ def test_a_metric_that_gets_other_values_is_refused_and_one_of_texts_is_told(
     task, measured, caplog):
   data_checks.check_metrics(task, None)  # There are none.
   for metrics, given, said in [
-      ([of_texts, of_scores], "predictions",
-       "metric of_scores takes scores, .* --gin_file=score_eval.gin"),
-      ([functools.partial(of_scores)], "predictions", "metric of_scores takes scores"),
-      ([of_more], "predictions", "metric of_more takes aux_values"),
-      ([of_more, of_scores], "scores", "metric of_more takes aux_values"),
-      ([of_texts, of_more], "scores", "metrics of_texts, of_more compare predictions, "
-       "but .* scores .*eval.gin .*eval_with_score .*score_from_task.gin")]:
+      ([compared, summed], "predictions",
+       "metric summed takes scores, .* --gin_file=score_eval.gin"),
+      ([functools.partial(summed)], "predictions", "metric summed takes scores"),
+      ([combined], "predictions", "metric combined takes aux_values"),
+      ([combined, summed], "scores", "metric combined takes aux_values"),
+      ([compared, combined], "scores", "metrics compared, combined compare predictions"
+       ", but .* scores .*eval.gin .*eval_with_score .*score_from_task.gin")]:
     measured(*metrics)
     data_checks.check_metrics(task, None)
     with pytest.raises(checks.Error, match=said):
       data_checks.check_metrics(task, given)
-  measured(of_texts, of_scores)
+  measured(compared, summed)
   data_checks.check_metrics(task, "scores")
-  assert "metric of_texts takes targets and predictions" in caplog.text
-  assert "of_scores" not in caplog.text
+  assert "metric compared takes targets and predictions" in caplog.text
+  assert "summed" not in caplog.text
 
 
 @pytest.mark.parametrize("method", ["predict", "export"])
@@ -246,7 +246,7 @@ def test_the_python_api_has_a_remedy_of_its_own_for_long_texts(
   def evaluate(*args, **kwargs):
     checks.check_length("RandomLogits.max_length", 8, 12)
 
-  measured(of_texts)
+  measured(compared)
   trained(tmp_path)
   base = synthesizer_mtf.MtfModel.__bases__[0]
   monkeypatch.setattr(base, "eval", functools.wraps(base.eval)(evaluate))

@@ -84,7 +84,7 @@ def _path(i, folder):
   return f"{folder}/{PLACES[i]}.tsv"
 
 
-def _names_of_metrics(scope):
+def _metric_names(scope):
   return [metric.__name__ for metric in seqio.TaskRegistry.get(TASK).metric_fns]
 
 
@@ -94,7 +94,7 @@ PARAMETERS = [
               variable="SYNTHESIZER_MTF_PAIRS_TRAIN"),
     Parameter(f"{PAIRS}validation", _path, _files("validation"),
               variable="SYNTHESIZER_MTF_PAIRS_VALIDATION"),
-    Parameter(f"{PAIRS}metrics", lambda i, _: METRICS[i % 6], _names_of_metrics),
+    Parameter(f"{PAIRS}metrics", lambda i, _: METRICS[i % 6], _metric_names),
     Parameter(vocabulary.PARAMETER, lambda i, folder: f"{folder}/{PLACES[i]}.model",
               lambda scope: vocabulary._chosen()[1], variable=vocabulary.VARIABLE),
     Parameter(f"{DECODE}beam_size", lambda i, _: 3 + i, _bound(f"{DECODE}beam_size"),

@@ -153,7 +153,7 @@ class MtfModel(mtf_model.MtfModel):
         self._take_what_gin_says()
         value_checks.check(gin_internals.bindings())
         # T5 parses these once more, after its own binding of two dtypes.
-        self._gin_bindings = precedence.lines_of_dtypes(given)
+        self._gin_bindings = precedence.dtype_lines(given)
         self._is_settled = True
         yield
       finally:
@@ -175,7 +175,7 @@ class MtfModel(mtf_model.MtfModel):
     if "model_type" not in given:
       self._model_type = gin_files.bound("utils.run.model_type", self._model_type)
 
-  def _arguments_of_run(self, split):
+  def _run_arguments(self, split):
     """The arguments that `utils.run` would have had to train this model."""
     shape = self._given.get("mesh_shape")
     devices = self._mesh_devices
@@ -194,7 +194,7 @@ class MtfModel(mtf_model.MtfModel):
   def _check(self, mode, task=None, split=None, **others):
     """Checks a method before it runs, as the command checks this mode."""
     run_checks.check(run_checks.Run(
-        "method", mode, self._arguments_of_run(split), task, gin_internals.bindings(),
+        "method", mode, self._run_arguments(split), task, gin_internals.bindings(),
         self._model_dir, **others))
 
   @arguments.checked
@@ -232,7 +232,7 @@ class MtfModel(mtf_model.MtfModel):
       if chosen is not None:
         gin_files.bind(validations.bindings(task, chosen))
         gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings(), task))
-      model_record.complete(task, self._arguments_of_run(split))
+      model_record.complete(task, self._run_arguments(split))
       super().train(**given)
 
   @arguments.checked

@@ -346,7 +346,7 @@ def reading_nothing_again(read: Any) -> Any:
   return wrapped
 
 
-def lines_of_dtypes(extra: str | Sequence[str] | None) -> list[str]:
+def dtype_lines(extra: str | Sequence[str] | None) -> list[str]:
   """Returns the bindings of `extra` that T5's own bindings of dtypes replace."""
   return [f"{_DTYPES}.{binding.arg_name} = {binding.value!r}"
           for _, binding in _given(extra)

@@ -77,19 +77,12 @@ def get_estimator(
       optimizer=optimizer and adafactor.fast(optimizer, mesh_shape, layout_rules),
       **kwargs), _steps(model, model_type, lengths, scores))
   model_fn, session_config = _on_devices(model_fn, use_tpu, kwargs.get("mesh_devices"))
-  config = tpu_config.RunConfig(
-      cluster=cluster, model_dir=kwargs["model_dir"],
-      session_config=session_config,
-      save_checkpoints_steps=kwargs["save_checkpoints_steps"],
-      save_checkpoints_secs=None,
-      tpu_config=tpu_config.TPUConfig(
-          tpu_job_name=tpu_job_name, iterations_per_loop=iterations_per_loop,
-          num_cores_per_replica=1,
-          per_host_input_for_training=tpu_config.InputPipelineConfig.BROADCAST))
   estimator = estimators.CarefulEstimator(
-      model_fn=model_fn, config=config, train_batch_size=batch_size,
-      eval_batch_size=batch_size, predict_batch_size=batch_size, use_tpu=use_tpu,
-      export_to_tpu=False, params={})
+      model_fn=model_fn, config=_run_config(
+          session_config, cluster, tpu_job_name, iterations_per_loop,
+          kwargs["model_dir"], kwargs["save_checkpoints_steps"]),
+      train_batch_size=batch_size, eval_batch_size=batch_size,
+      predict_batch_size=batch_size, use_tpu=use_tpu, export_to_tpu=False, params={})
   estimator.optimizer = optimizer
   estimator.continues_inputs = model_type == "lm"
   estimator.keeps_batches = lambda: not scores and decode_length.depends_on_batch(
@@ -100,6 +93,17 @@ def get_estimator(
   if chosen := validation.bound():
     estimator.validation = chosen.for_model(estimator, vocabulary, lengths, batch_size)
   return estimator
+
+
+def _run_config(session_config, cluster, tpu_job_name, iterations_per_loop, model_dir,
+                save_checkpoints_steps):
+  return tpu_config.RunConfig(
+      cluster=cluster, model_dir=model_dir, session_config=session_config,
+      save_checkpoints_steps=save_checkpoints_steps, save_checkpoints_secs=None,
+      tpu_config=tpu_config.TPUConfig(
+          tpu_job_name=tpu_job_name, iterations_per_loop=iterations_per_loop,
+          num_cores_per_replica=1,
+          per_host_input_for_training=tpu_config.InputPipelineConfig.BROADCAST))
 
 
 def _steps(model, model_type, lengths, scores):

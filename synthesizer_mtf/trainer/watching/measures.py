@@ -97,7 +97,7 @@ def differences(before: Measure, now: Measure) -> list[str]:
     said.append(f"the tasks were {_listed(before['data'])} and are "
                 f"{_listed(now['data'])}")
   elif not said:
-    said += _differences_of_data(before.get("data", {}), now["data"])
+    said += _data_differences(before.get("data", {}), now["data"])
   then = before.get("decoding", {})
   return said + [f"{name!r} was {then[name]!r} and is {value!r}"
                  for name, value in now["decoding"].items()
@@ -108,7 +108,7 @@ def _listed(names):
   return ", ".join(sorted(names)) or "none"
 
 
-def _differences_of_data(before, now):
+def _data_differences(before, now):
   for task, then in before.items():
     if then["number"] != now[task]["number"]:
       yield (f"the split of {task} had {then['number']} examples and has "
