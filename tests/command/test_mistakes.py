@@ -12,6 +12,7 @@ import tempfile
 from absl.testing import flagsaver
 import gin
 import pytest
+from support import checkpoint_files
 from support import models
 from synthesizer_mtf import launcher
 from synthesizer_mtf.tasks import averages
@@ -129,7 +130,7 @@ FLAGS = [
     (decoding(f"{DECODE}beam_size = 4", f"{DECODE}temperature = 0.5"),
      f"`{DECODE}temperature` is 0.5 but `{DECODE}beam_size` is 4, and beam search has"),
     ({"gin_param": [
-        "utils.run.init_checkpoint = '{folder}/trained/model.ckpt-7'"]},
+        "utils.run.init_checkpoint = '{folder}/whole/model.ckpt-7'"]},
      "whose steps count; raise it above 7"),
     (evaluating("synth_text_pairs", "test"), "pairs.test` or the environment variable"),
     (evaluating("synth_lm1b", "validation", "perplexity_eval.gin"), "'synth_lm1b', "
@@ -227,7 +228,9 @@ def fixture_folder(tmp_path_factory):
     (folder / name).write_text(content)
   (folder / "latin1").write_bytes("one\nMünchen\n".encode("latin1"))
   os.mkfifo(folder / "fifo")
-  (folder / "trained").mkdir()
+  for name in ("trained", "whole"):
+    (folder / name).mkdir()
+  checkpoint_files.save(folder / "whole", 7)
   for suffix in ("index", "data-00000-of-00001"):
     (folder / "trained" / f"model.ckpt-7.{suffix}").write_text("")
   return str(folder)
