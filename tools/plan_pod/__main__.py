@@ -41,16 +41,12 @@ from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 import tqdm
 
-# The bindings of the commands in gin/models/table4.
-_TABLE_4_PARAMS = [
-    "utils.run.sequence_length = {'inputs': 512, 'targets': 114}",
-    "utils.run.batch_size = ('tokens_per_batch', 65536)",
-]
-
 
 def table_4() -> list[planning.Variant]:
-  """Returns the models of the paper's Table 4."""
-  return [planning.Variant(row, [f"models/table4/{row.lower()}.gin"], [], paper=row)
+  """Returns the models of the paper's Table 4, with the bindings of their commands."""
+  params = ["utils.run.sequence_length = {'inputs': 512, 'targets': 114}",
+            "utils.run.batch_size = ('tokens_per_batch', 65536)"]
+  return [planning.Variant(row, [f"models/table4/{row.lower()}.gin"], params, row)
           for row in tables.TABLE_4]
 
 
@@ -84,14 +80,13 @@ def _variants(args):
     name = pathlib.Path(["defaults", *args.gin_file][-1]).stem
     models = [planning.Variant(pathlib.Path(f).stem, [f], [])
               for f in args.compare] or [planning.Variant(name, [], [])]
-  common = _TABLE_4_PARAMS if args.table4 else []
   chosen = []  # (name, gin files, attention)
   for name in args.attention or [None]:
     chosen += every_attention() if name == "all" else [(name, [], name)]
   return [
       planning.Variant(
           " ".join([v.name] * (len(models) > 1 or not name) + [name] * bool(name)),
-          [*args.gin_file, *v.files, *files], [*common, *v.params, *args.gin_param],
+          [*args.gin_file, *v.files, *files], [*v.params, *args.gin_param],
           v.paper, attention)
       for v in models for name, files, attention in chosen]
 

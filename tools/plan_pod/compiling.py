@@ -27,10 +27,8 @@ from synthesizer_mtf.trainer.model import jax_runtime
 import tensorflow.compat.v1 as tf
 
 TPU, HOST = COMPILERS = ("tpu", "host")
-# libtpu must not ask Google for a TPU, and several processes may compile. TensorFlow
-# would compute constants as large as the logits of the whole batch.
-_ALONE = {"TF_XLA_FLAGS": "--tf_xla_disable_constant_folding",
-          "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1",
+# libtpu must not ask Google for a TPU, and several processes may compile.
+_ALONE = {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1",
           "TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0",
           "TPU_ACCELERATOR_TYPE": "v3-8", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
           "TPU_LOG_DIR": "disabled", "TPU_STDERR_LOG_LEVEL": "3"}
@@ -194,6 +192,7 @@ def _serve(pipe, cores, modules_to_import):
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # The command ends this process.
   devices = f"--xla_force_host_platform_device_count={cores}"
   os.environ.update({**_ALONE, "XLA_FLAGS": devices})
+  jax_runtime.keep_constants_small()
   tf.logging.set_verbosity(tf.logging.ERROR)
   gin_names.import_modules(modules_to_import)
   while True:

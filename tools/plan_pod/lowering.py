@@ -11,7 +11,6 @@ from typing import NamedTuple
 from absl import flags
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import utils
-from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.runtime import devices as devices_lib
@@ -57,7 +56,7 @@ def read_run(topology: pods.Topology, vocabulary_size: int) -> Run:
   """Reads the run from gin's configuration.
 
   Raises:
-    ValueError: the mesh of `utils.run.mesh_shape` has another number of cores.
+    layouts.LayoutError: the mesh has another number of cores.
   """
   # A flag that mesh_tensorflow reads.
   flags.FLAGS(["plan_pod", f"--logical_cores_per_chip={topology.chip.cores}"])
@@ -68,12 +67,11 @@ def read_run(topology: pods.Topology, vocabulary_size: int) -> Run:
       lengths(), _bound("optimizer"),
       gin_files.bound("mesh_train_dataset_fn.pack", True))
   if run.mesh_shape.size != topology.cores:
-    raise checks.Error(
+    raise layouts.LayoutError(
         f"`utils.run.mesh_shape` is {devices_lib.flat(run.mesh_shape)!r}, of "
         f"{run.mesh_shape.size} cores, but the topology {topology.name} has "
-        f"{topology.cores}; mesh shapes of that size: "
-        f"{', '.join(_fitting([], run)) or 'none'} (for "
-        "batch and model set `utils.tpu_mesh_shape.model_parallelism`).")
+        f"{topology.cores} (`utils.tpu_mesh_shape.model_parallelism` sets batch and "
+        "model)", _fitting([], run), topology.cores)
   return run
 
 
@@ -142,13 +140,12 @@ def _explain(run, cause):
       model.call(_features(run, model), building.TRAIN)
     except ValueError:  # It is not the layout.
       return
-    shapes = {f"variable {v.name}": v.shape for v in model.graph.all_variables}
-    batch = mtf.Shape([mtf.Dimension("batch", run.batch_size)])
-    problems = layouts.find_problems(
-        [*shapes.items(), ("the features", batch)], run.mesh_shape, run.layout)
-    proposals = _fitting(shapes.values(), run)
-  if problems:
-    raise layouts.LayoutError(problems, proposals, run.topology.cores) from cause
+    shapes = [variable.shape for variable in model.graph.all_variables]
+  batch = mtf.Shape([mtf.Dimension("batch", run.batch_size)])
+  problem = layouts.problem([*shapes, batch], run.mesh_shape, run.layout)
+  if problem:
+    raise layouts.LayoutError(
+        problem, _fitting(shapes, run), run.topology.cores) from cause
 
 
 def _step(run, model, mode):

@@ -82,13 +82,13 @@ def plan(variant: Variant, topology: pods.Topology, options: Options
   result = described(variant, topology, options) | made
   if result["status"] != "ok":
     return result
-  core, chip = result["per_core"], topology.chip
+  core = result["per_core"]
   core["total_bytes"] = sum(core[f"{name}_bytes"] for name in (
       "argument", "temporary", "output", "code"))
   result["fits"] = _fits(core, result)
   if result["compiler"] == compiling.TPU:
-    seconds = (core["cycles"] + result["microbatches"] * core["loop_cycles"]
-               ) / chip.clock
+    cycles = core["cycles"] + result["microbatches"] * core["loop_cycles"]
+    seconds = cycles / (1e6 * topology.chip.megahertz)
     result.update(seconds=seconds, steps_per_second=1 / seconds, tokens_per_second=(
         result["batch_size"] * max(result["sequence_length"].values()) / seconds))
   return {**result, "planning_seconds": time.time() - start}
@@ -158,14 +158,15 @@ def _compiled(variant, topology, options, *params):
   if topology.chip.is_gpu:  # As in T5's command without --tpu.
     gin_files.bind({"utils.get_variable_dtype.activation_dtype":
                     mixed_precision.products()})
-  run = lowering.read_run(topology, options.vocabulary_size)
-  result = {
-      "model_type": run.model_type, "mesh_shape": devices.flat(run.mesh_shape),
-      "batch_size": run.batch_size, "sequence_length": run.sequence_length,
-      "packed": bool(run.packed)}
+  result = {}
   compiler = compiling.choose(options.compiler, topology)
   with tf.Graph().as_default():
     try:
+      run = lowering.read_run(topology, options.vocabulary_size)
+      result = {
+          "model_type": run.model_type, "mesh_shape": devices.flat(run.mesh_shape),
+          "batch_size": run.batch_size, "sequence_length": run.sequence_length,
+          "packed": bool(run.packed)}
       step = lowering.lower(run, options.mode, compiling.devices(topology, compiler))
     except layouts.LayoutError as error:
       return {**result, "status": "invalid", "reason": str(error),
@@ -179,8 +180,9 @@ def _compiled(variant, topology, options, *params):
     return {**result, "status": "refused", "reason": reason, "per_core": core}
   return {**result, "status": "ok", "per_core": core | figures,
           "parameters": sum(v.size for v in step.graph.trainable_variables),
-          "microbatches": step.microbatches, "replicated": layouts.replicated(
-              variables, run.mesh_shape, run.layout, _LEAST_REPLICATED_BYTES)}
+          "microbatches": step.microbatches, "replicated": [*dict.fromkeys(
+              layouts.replicated(variables, run.mesh_shape, run.layout,
+                                 _LEAST_REPLICATED_BYTES))]}
 
 
 def _bytes(variables, run):

@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 from synthesizer_mtf import checks
 
-_SIDE = 128 ** 2  # The multipliers of a matrix unit, up to v5.
+# From the number of cores to the chips along x and y, as Cloud TPU offers them.
+_SHAPES = {8: (2, 2), 32: (4, 4), 64: (4, 8), 128: (8, 8), 256: (8, 16),
+           512: (16, 16), 1024: (16, 32), 2048: (32, 32)}
+_MOST_CORES = {"v2": 512, "v3": 2048}
 
 
 class Chip(NamedTuple):
@@ -15,43 +18,27 @@ class Chip(NamedTuple):
   Attributes:
     hbm_gib: the size of the memory in GiB.
     cores: the number of devices that programs see. The cores of a v5p work as one.
-    tflops: the peak of a TPU's matrix units in bfloat16, in 10^12 operations a second.
-    units: the number of multipliers of all its matrix units; None for a GPU.
+    megahertz: the clock at which each multiplier of a TPU's matrix units makes two
+      operations in a cycle at the published peak; None for a GPU.
   """
   hbm_gib: float
   cores: int = 1
-  tflops: float = 0
-  units: int | None = None
+  megahertz: float | None = None
 
   @property
   def is_gpu(self) -> bool:
-    return self.units is None
-
-  @property
-  def clock(self) -> float:
-    """Cycles per second, at which all units together reach the published peak."""
-    return 1e12 * self.tflops / (2 * self.units)
+    return self.megahertz is None
 
 
 # TPUs: https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and the pages of
 # the chips there; v2: Jouppi et al., "A domain-specific supercomputer for training deep
 # neural networks", CACM 63(7), 2020. GPUs: the memory that NVIDIA's data sheets name,
-# which nvidia-smi shows as up to 2% more or less.
+# of which programs see up to 4% less.
 CHIPS = {
-    "v2": Chip(16, 2, 46, 2 * _SIDE),
-    "v3": Chip(32, 2, 123, 4 * _SIDE),
-    "v4": Chip(32, 2, 275, 8 * _SIDE),
-    "v5e": Chip(16, 1, 197, 4 * _SIDE),
-    "v5p": Chip(95, 1, 459, 8 * _SIDE),
-    "v6e": Chip(32, 1, 918, 4 * 256 ** 2),
+    "v2": Chip(16, 2, 702), "v3": Chip(32, 2, 938), "v4": Chip(32, 2, 1049),
+    "v5e": Chip(16, 1, 1503), "v5p": Chip(95, 1, 1751), "v6e": Chip(32, 1, 1751),
     "a100": Chip(80), "h100": Chip(80), "h200": Chip(141), "b200": Chip(180),
     "l4": Chip(24), "l40s": Chip(48)}
-
-# From the number of cores to the chips along x and y, as Cloud TPU offers them.
-_SHAPES = {8: (2, 2), 32: (4, 4), 64: (4, 8), 128: (8, 8), 256: (8, 16),
-           512: (16, 16), 1024: (16, 32), 2048: (32, 32)}
-_OFFERED = {"v2": (8, 32, 128, 256, 512),
-            "v3": (8, 32, 64, 128, 256, 512, 1024, 2048)}
 
 
 class Topology(NamedTuple):
@@ -99,12 +86,11 @@ def parse_topology(name: str, generation: str = "v3") -> Topology:
   if kind in CHIPS and CHIPS[kind].is_gpu == (chips[3] is None):
     x, y, z = (int(side or 1) for side in chips.groups()[1:])
     return Topology(name, kind, (x, y, z))
-  cores = re.fullmatch(r"(v\d+)-(\d+)", name)
-  if cores and int(cores[2]) in _OFFERED.get(cores[1], ()):
+  cores = re.fullmatch(r"(v2|v3)-(\d+)", name)
+  if cores and int(cores[2]) in _SHAPES and int(cores[2]) <= _MOST_CORES[cores[1]]:
     return Topology(name, cores[1], (*_SHAPES[int(cores[2])], 1))
-  offered = "; ".join(", ".join(f"{version}-{n}" for n in sizes)
-                      for version, sizes in _OFFERED.items())
   raise checks.Error(
-      f"unknown topology {name!r} in --topology; use one of {offered}, chips such as "
-      "2x2 or 4x8, chips of a generation such as v5e:4x8 or v4:2x2x4, or GPUs such as "
-      f"h100:8 ({', '.join(CHIPS)}).")
+      f"unknown topology {name!r} in --topology; use v2-8 ... v2-512 or v3-8 ... "
+      f"v3-2048, of {', '.join(map(str, _SHAPES))} cores, chips such as 2x2 or 4x8, "
+      "chips of a generation such as v5e:4x8 or v4:2x2x4, or GPUs such as h100:8 "
+      f"({', '.join(CHIPS)}).")

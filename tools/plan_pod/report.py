@@ -39,7 +39,9 @@ def table(plans: list[dict[str, Any]]) -> str:
       if p["status"] == "invalid" else
       f"The compiler refused {p['name']} on {p['topology']}: {p['reason']}."
       for p in plans if p["status"] != "ok"]
-  return "\n\n".join(parts + [_replicated(p) for p in valid if p["replicated"]])
+  parts += ["\n  ".join([f"{p['name']} on {p['topology']} keeps:", *p["replicated"]])
+            for p in valid if p["replicated"]]
+  return "\n\n".join(parts)
 
 
 def paper_table(plans: list[dict[str, Any]]) -> str | None:
@@ -132,15 +134,3 @@ def _legend(plans, timed):
   return _LEGEND.format(versions=f", by {compilers}" * bool(compilers)) + (
       _TIMED.format(base=plans[0]["base"]["name"]) if timed else _UNTIMED) + (
           _EXTENDED.format(" and ".join(map(str, layers))) if layers else "")
-
-
-def _replicated(plan):
-  """Returns a paragraph on a plan's variables that ought to be split."""
-  axes = sorted({e["mesh_dimension"] for e in plan["replicated"]})
-  lines = [
-      f"  {e['count']} x {e['variable']} {e['shape']}: "
-      f"{_mib(e['bytes_per_core'])} MiB per core; " + (
-          f"{' or '.join(e['could_split'])} would divide" if e["could_split"] else
-          "no dimension of it divides") for e in plan["replicated"]]
-  return "\n".join([f"{plan['name']} on {plan['topology']}: replicated over "
-                    f"{', '.join(axes)}, which should split them:", *lines])

@@ -157,6 +157,7 @@ def through_jax(model_fn: Callable[..., Any], use_tpu: Any) -> Callable[..., Any
         f"`{_PROCESSES}` is bound, but several processes run only by the command "
         "synthesizer_mesh_transformer, without --use_model_api; leave it out here.")
   _hide_gpus()
+  keep_constants_small()
   served = mixed_precision.with_activations(model_fn, "float32")
   model_fn = mixed_precision.in_jax(model_fn)
 
@@ -202,6 +203,15 @@ def _hide_gpus():
   """Keeps TensorFlow from taking the memory of GPUs, which JAX needs."""
   with contextlib.suppress(RuntimeError):  # TensorFlow already uses its devices.
     tf.config.set_visible_devices([], "GPU")
+
+
+def keep_constants_small() -> None:
+  """Keeps TensorFlow from computing constants while it makes programs.
+
+  Some are as large as the logits of the whole batch: with T5-base and 65,536 tokens
+  they take 5 GB of the host. Has an effect before TensorFlow's first use of XLA.
+  """
+  os.environ.setdefault("TF_XLA_FLAGS", "--tf_xla_disable_constant_folding")
 
 
 @contextlib.contextmanager
