@@ -19,7 +19,8 @@ _UNTIMED = """
 No time is estimated: the program was compiled for devices of the host. libtpu estimates
   that of TPUs; for GPUs only a run tells it."""
 _EXTENDED = """
-Compiled with `num_layers` of {}, and extended in a straight line."""
+Compiled with `num_layers` of {}, and extended in a straight line, which is rough for
+  temp and fits."""
 
 
 def table(plans: list[dict[str, Any]]) -> str:
