@@ -48,7 +48,7 @@ def pair_logits(mean: means.Means) -> np.ndarray:
   have more weight in short texts.
 
   Args:
-    found: the `Means` of a layer.
+    mean: that of a layer.
 
   Returns:
     <float64>[heads, length, memory_length]; `FLOOR` for pairs never seen.
@@ -67,7 +67,7 @@ def by_distance(mean: means.Means) -> np.ndarray:
   queries see few keys, each with a large weight.
 
   Args:
-    found: the `Means` of a layer.
+    mean: that of a layer.
 
   Returns:
     <float64>[heads, 2 * length - 1], for the distances 1 - length, ..., length - 1;
@@ -79,8 +79,8 @@ def by_distance(mean: means.Means) -> np.ndarray:
   def add(values):  # [heads, length, length] -> [heads, distances]
     return np.stack([np.bincount(flat, head.ravel(), size) for head in values])
 
-  share = _nearest(mean, add(mean.weights), lambda share: share[:, distance], add,
-                   -1)
+  share = _nearest(
+      mean, add(mean.weights), lambda share: share[:, distance], add, -1)
   return _log(share / np.maximum(share.max(-1, keepdims=True), 1e-300))
 
 
@@ -101,7 +101,7 @@ def _nearest(mean, observed, spread, add, axis):
   among varying sets, which never lets it fall).
 
   Args:
-    found: the `Means` of a layer.
+    mean: that of a layer.
     observed: <float64>[heads, ...], the sums of V's weights that are to be met.
     spread: a function from [heads, ...] to [heads, length, memory_length].
     add: its transposition.
@@ -179,12 +179,12 @@ def _solve(table, weights, known):
 
 
 def replacement(notation: str, mean: means.Means, bias: np.ndarray | None,
-             shapes: Mapping[str, Sequence[int]]) -> Replacement:
+                shapes: Mapping[str, Sequence[int]]) -> Replacement:
   """The variables of one layer.
 
   Args:
     notation: one of `NAMES`.
-    found: the `Means` of V in the layer.
+    mean: that of V in the layer.
     bias: <float>[heads, length, memory_length], T5's relative position bias; or None.
     shapes: the shapes of the variables, by their names in the layer.
 

@@ -52,7 +52,7 @@ def text(findings: task_reading.Findings,
   """Returns the findings as lines of text.
 
   Args:
-    found: what `reading.read` returns.
+    findings: what `task_reading.read` returns.
     features: the features of the task, with their vocabularies.
   """
   lines = []

@@ -32,14 +32,14 @@ class SynthesizerConfig(transformers.T5Config):
     """Returns the description of the self-attention of each block of a stack."""
     key = "decoder_attention" if is_decoder else "encoder_attention"
     blocks = self.num_decoder_layers if is_decoder else self.num_layers
-    found = getattr(self, key, DEFAULT)
-    if not isinstance(found, list):
-      found = [found] * blocks
-    if len(found) != blocks:
+    entries = getattr(self, key, DEFAULT)
+    if not isinstance(entries, list):
+      entries = [entries] * blocks
+    if len(entries) != blocks:
       raise ValueError(
-          f"config.json has {key} for {len(found)} blocks, but the stack has {blocks}; "
-          "give one entry for each block, or one for all.")
-    return [_described(entry) for entry in found]
+          f"config.json has {key} for {len(entries)} blocks, but the stack has "
+          f"{blocks}; give one entry for each block, or one for all.")
+    return [_described(entry) for entry in entries]
 
   @property
   def is_tied(self) -> bool:

@@ -503,7 +503,7 @@ class SynthesizerAttention(nn.Module):
     query = (torch.arange(length, device=device) + first)[None]
     key = torch.arange(memory_length, device=device)[None]
     if self.is_decoder:
-      return self._of_decoder(mask, first, query, key)
+      return self._decoder_positions(mask, first, query, key)
     seen = mask if mask.dtype == torch.bool else mask == 0
     seen = seen.reshape(seen.shape[0], 1, -1, seen.shape[-1])
     if seen.shape[-1] < memory_length:  # No token is padding.
@@ -515,7 +515,7 @@ class SynthesizerAttention(nn.Module):
     return Positions((query - start).clamp(min=0), (key - start).clamp(min=0), None,
                      (end - start).clamp(min=1)), seen
 
-  def _of_decoder(self, mask, first, query, key):
+  def _decoder_positions(self, mask, first, query, key):
     """As `_positions`; a query sees tokens up to itself, and no slot that is empty."""
     before = key[:, None] <= query[:, :, None]
     if mask.is_floating_point():  # No token is padding.
@@ -613,7 +613,7 @@ def attend(logits: list[Product | Table], value: torch.Tensor,
     mean = weights @ value
     return mean, weights.expand(len(value), -1, -1, -1) if output_weights else None
   if shared:
-    return _mean_of_shared(_total(products, tables), value, seen), None
+    return _shared_mean(_total(products, tables), value, seen), None
   # A sum of inner products is one inner product of the joined channels. So is padding,
   # which saves a tensor [batch, heads, length, memory_length].
   if seen is not None and seen.shape[2] == 1:
@@ -661,7 +661,7 @@ def _weights(logits, seen, softmax):
   return logits.softmax(-1)
 
 
-def _mean_of_shared(logits, value, seen):
+def _shared_mean(logits, value, seen):
   """The mean for logits [1, heads, length, memory_length], which all examples share.
 
   Their softmax is computed once. Padding then counts as 0 among the values, and the
@@ -966,10 +966,10 @@ class SynthesizerForSequenceClassification(SynthesizerEncoderModel):
       pooled = functional.relu(layer(pooled))
     logits = self.classifier(pooled)[:, 1:1 + self.config.num_labels]
     loss = None if labels is None else functional.cross_entropy(logits.float(), labels)
-    found = SequenceClassifierOutput(
+    output = SequenceClassifierOutput(
         loss=loss, logits=logits, hidden_states=outputs.hidden_states,
         attentions=outputs.attentions)
-    return found.to_tuple() if return_dict is False else found
+    return output.to_tuple() if return_dict is False else output
 
 
 for _config, _model, _auto in (
