@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from studies.calibration import graphs
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.calibrate import means
 from synthesizer_mtf.tools.calibrate import moments
@@ -95,7 +96,7 @@ class Layer:
             tf.reduce_sum(self.logits ** 2, [0, 2, 3]))
 
 
-def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
+def fit(graph: graphs.Graph, batches: Callable[[], Iterable[reading.Batch]],
         shapes: Mapping[str, Mapping[str, Sequence[int]]],
         found: Mapping[str, means.Means], biases: Mapping[str, np.ndarray],
         ) -> dict[str, targets.Replacement]:
@@ -157,7 +158,7 @@ def explained(name: str, share: np.ndarray) -> str:
           f"their mean for each query; in a head at least {share.min():.0%}")
 
 
-def find_inputs(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
+def find_inputs(graph: graphs.Graph, batches: Callable[[], Iterable[reading.Batch]],
                 layers: Mapping[str, Layer], found: Mapping[str, means.Means],
                 ) -> dict[str, np.ndarray]:
   """W1 of each layer, from a pass over the data; see `directions`."""
@@ -169,7 +170,7 @@ def find_inputs(graph: reading.Graph, batches: Callable[[], Iterable[reading.Bat
           for name, (squares, products) in sums.items()}
 
 
-def add(graph: reading.Graph, batches: Iterable[reading.Batch],
+def add(graph: graphs.Graph, batches: Iterable[reading.Batch],
         tensors: Mapping[str, Sequence[tf.Tensor]],
         values: Mapping[tf.Tensor, np.ndarray]) -> dict[str, Any]:
   """Adds up the values of tensors over batches, in float64.

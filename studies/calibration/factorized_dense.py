@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from studies.calibration import dense
+from studies.calibration import graphs
 from synthesizer_mtf import checks
 from synthesizer_mtf.tools.calibrate import means
 from synthesizer_mtf.tools.calibrate import reading
@@ -83,7 +84,7 @@ class _Layer:
                               self.operands[1 - axis][1], sizes, axis))
 
 
-def fit(graph: reading.Graph, batches: Callable[[], Iterable[reading.Batch]],
+def fit(graph: graphs.Graph, batches: Callable[[], Iterable[reading.Batch]],
         shapes: Mapping[str, Mapping[str, Sequence[int]]],
         found: Mapping[str, means.Means], biases: Mapping[str, np.ndarray],
         ) -> dict[str, targets.Replacement]:

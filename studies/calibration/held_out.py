@@ -11,6 +11,7 @@ from typing import Any
 from typing import NamedTuple
 
 import numpy as np
+from studies.calibration import graphs
 from synthesizer_mtf import checks
 from synthesizer_mtf.attention import notation
 from synthesizer_mtf.tools.base import layer_names
@@ -74,7 +75,7 @@ class HeldOut:
     second: those of the batches on which the chosen ones are reported.
   """
 
-  def __init__(self, graph: reading.Graph, layers: Mapping[str, moments.Layer],
+  def __init__(self, graph: graphs.Graph, layers: Mapping[str, moments.Layer],
                mixtures: Mapping[str, Sequence[str]],
                batches: Sequence[reading.Batch]) -> None:
     """Keeps the batches.
@@ -118,7 +119,7 @@ class HeldOut:
 
   def losses(self, replaced: Mapping[Head, str],
              batches: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """What `reading.Graph.losses` returns, for all rows of some batches.
+    """What `graphs.Graph.losses` returns, for all rows of some batches.
 
     Args:
       replaced: what takes the place of V, for each head that is not V.

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 
 import numpy as np
+from studies.calibration import graphs
 from studies.calibration import held_out
 from synthesizer_mtf.tools.calibrate import moments
 from synthesizer_mtf.tools.calibrate import reading
@@ -45,7 +46,7 @@ def variables(layers: Mapping[str, moments.Layer],
   return [f"{layers[name].place}alpha" for name in mixtures]
 
 
-def train(graph: reading.Graph, layers: Mapping[str, moments.Layer],
+def train(graph: graphs.Graph, layers: Mapping[str, moments.Layer],
           mixtures: Mapping[str, Sequence[str]], chosen: Mapping[str, str],
           batches: Iterable[reading.Batch]) -> dict[held_out.Head, float]:
   """Trains the weight of V in each head, and nothing else.

@@ -19,6 +19,7 @@ alone, the command does what `calibrate` does.
 
 import argparse
 from collections.abc import Sequence
+import functools
 import math
 import os
 from typing import Any
@@ -27,6 +28,7 @@ from studies.calibration import budget
 from studies.calibration import dense
 from studies.calibration import drawing
 from studies.calibration import factorized_dense
+from studies.calibration import graphs
 from studies.calibration import heads
 from studies.calibration import held_out
 from studies.calibration import interpolation
@@ -41,7 +43,6 @@ from synthesizer_mtf.tools.calibrate import __main__ as calibrate
 from synthesizer_mtf.tools.calibrate import blocks
 from synthesizer_mtf.tools.calibrate import fitting
 from synthesizer_mtf.tools.calibrate import means
-from synthesizer_mtf.tools.calibrate import reading
 from synthesizer_mtf.tools.calibrate import targets
 from synthesizer_mtf.tools.calibrate import writing
 from synthesizer_mtf.tools.plot_attention import figures
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
   if args.curve or args.budget is not None:
     worth(args, words)
   else:
-    calibrate.run(args)
+    calibrate.run(args, graphs.Graph)
 
 
 def _check(args, words):
@@ -99,18 +100,18 @@ def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
     args: the values of the flags.
     words: the words of --to.
   """
-  model = calibrate.open_model(args)
+  model = calibrate.open_model(args, graphs.Graph)
   layers = model.graph.layers
   chosen = {word: blocks.choose(word, layers, args.layers) for word in words}
   mixtures = held_out.parts([*chosen.values()])
-  data = reading.Data(args.task, args.split, args.batch_size, once=True)
+  data = graphs.Data(args.task, args.split, args.batch_size)
   orders = args.orders or heads.UNTRAINED
   kind, differentiated = (
       (interpolation.Notation, trained_order.variables(layers, mixtures))
       if "trained" in orders else (str, []))
   mixed = calibrate.bind(
       model, {name: kind("+".join(members)) for name, members in mixtures.items()},
-      True, differentiated)
+      True, functools.partial(graphs.Graph, differentiated=differentiated))
   calibrate.say_reading(args, model)
   text = held_out.HeldOut(mixed, layers, mixtures, [*data.batches(
       args.held_out, "Held-out text")])

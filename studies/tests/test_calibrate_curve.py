@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from studies.calibration import budget
 from studies.calibration import drawing
+from studies.calibration import graphs
 from studies.calibration import heads
 from studies.calibration import held_out
 from studies.calibration import interpolation
@@ -50,7 +51,7 @@ def model(tmp_path_factory):
       "utils.get_variable_dtype.master_dtype = 'float32'",
       "mesh_train_dataset_fn.pack = False"]
   gin_files.parse([], lines)
-  shapes = reading.Graph(reading.Data(None, "train", 2).spec).shapes
+  shapes = graphs.Graph(reading.Data(None, "train", 2).spec).shapes
   generator = np.random.RandomState(0)
   values = {name: np.float32(0.5 * generator.randn(*shape))
             for name, shape in shapes.items()}
@@ -84,8 +85,8 @@ def of(rows, kind, **fields):
 def log_perplexity(model_dir):
   """That of the second half of the held-out text."""
   gin_files.parse([f"{model_dir}/operative_config.gin"])
-  data = reading.Data(None, "validation", 2, once=True)
-  graph = reading.Graph(data.spec)
+  data = graphs.Data(None, "validation", 2)
+  graph = graphs.Graph(data.spec)
   graph.restore(tf.train.latest_checkpoint(model_dir))
   batches = list(data.batches(9))
   assert len(batches) == 3  # The last one has a row of padding.
@@ -155,7 +156,7 @@ def mixed(model):
   gin_files.parse([f"{model}/operative_config.gin"])
   path = tf.train.latest_checkpoint(model)
   data = reading.Data(None, "train", 2)
-  v = reading.Graph(data.spec)
+  v = graphs.Graph(data.spec)
   v.restore(path)
   chosen = [blocks.choose(word, v.layers) for word in "RD"]
   mixtures = held_out.parts(chosen)
@@ -163,7 +164,7 @@ def mixed(model):
       name: interpolation.Notation("+".join(parts))
       for name, parts in mixtures.items()}),
                   blocks.lengths(v.layers), True)
-  graph = reading.Graph(data.spec, False, [
+  graph = graphs.Graph(data.spec, False, [
       *trained_order.variables(v.layers, mixtures), OUTPUT])
   batches = list(data.batches(3))
   held_out.HeldOut(graph, v.layers, mixtures, batches).restore(path, [
@@ -254,7 +255,7 @@ def test_the_picture_is_written_twice(run):
 
 def test_each_held_out_text_comes_once(model):
   gin_files.parse([f"{model}/operative_config.gin"])
-  batches = list(reading.Data(None, "validation", 2, once=True).batches(9))
+  batches = list(graphs.Data(None, "validation", 2).batches(9))
   rows = np.concatenate([batch["inputs"] for batch in batches])
   assert len(rows) == 6 and len({tuple(row) for row in rows}) == 6
   assert (rows.sum(-1) == 0).sum() == 1

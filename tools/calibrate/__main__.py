@@ -25,6 +25,7 @@ fits D and FD, and measures what the attention is worth, by --curve and --budget
 """
 
 import argparse
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -61,18 +62,20 @@ class Model(NamedTuple):
   graph: reading.Graph
 
 
-def open_model(args: argparse.Namespace) -> Model:
+def open_model(args: argparse.Namespace,
+               make: type[reading.Graph] = reading.Graph) -> Model:
   """Fills gin with the model's configuration, and builds it; reads no data.
 
   Args:
     args: the values of the flags.
+    make: the class of the graph.
 
   Raises:
     ValueError: there is no such model, or the checkpoint is of another one.
   """
   path, step = configure(args)
   data = reading.Data(args.task, "train", args.batch_size)
-  graph = reading.Graph(data.spec)
+  graph = make(data.spec)
   graph.restore(path)
   return Model(path, step, data, graph)
 
@@ -85,11 +88,12 @@ def configure(args: argparse.Namespace) -> tuple[str, int]:
   return path, step
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace, make: type[reading.Graph] = reading.Graph) -> None:
   """Calibrates a model, as the flags say.
 
   Args:
     args: the values of the flags.
+    make: the class of the graph of the model with V.
 
   Raises:
     ValueError: a flag does not fit the model, or the folder is not empty. In both cases
@@ -100,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
     raise checks.Error(
         f"--output holds one model, but --to is {args.to!r}; give one word.")
   folders.check(args.output)
-  model = open_model(args)
+  model = open_model(args, make)
   graph = model.graph
   chosen = blocks.choose(args.to, graph.layers, args.layers)
   blocks.check_heads(args.heads, graph.layers, chosen)
@@ -119,12 +123,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def bind(model: Model, notations: Mapping[str, str], mixed: bool = False,
-         differentiated: Sequence[str] = ()) -> reading.Graph:
-  """Binds the attention of layers; returns the `reading.Graph` of the new model."""
+         make: Callable[..., reading.Graph] = reading.Graph) -> reading.Graph:
+  """Binds the attention of layers; returns the graph of the new model."""
   layers = model.graph.layers
   attention_bindings.choose(
       blocks.entries(layers, notations), blocks.lengths(layers), mixed)
-  return reading.Graph(model.data.spec, False, differentiated)
+  return make(model.data.spec, False)
 
 
 def say_reading(args: argparse.Namespace, model: Model) -> None:

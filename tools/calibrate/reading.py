@@ -9,7 +9,6 @@ from typing import Any
 
 import gin
 import mesh_tensorflow as mtf
-from mesh_tensorflow.transformer import dataset
 from mesh_tensorflow.transformer import utils
 import numpy as np
 import seqio
@@ -43,14 +42,12 @@ class Graph:
     session: the model's `session.Lowered`.
   """
 
-  def __init__(self, spec: Mapping[str, tuple[int, int]], summed: bool = True,
-               differentiated: Sequence[str] = ()) -> None:
+  def __init__(self, spec: Mapping[str, tuple[int, int]], summed: bool = True) -> None:
     """Builds the graph.
 
     Args:
       spec: the shapes of a batch, (batch, length), by the names of the features.
       summed: whether `sums` adds up the attention of the layers that are V.
-      differentiated: the names of the variables that `gradients` is for.
 
     Raises:
       ValueError: gin describes no model, or one of an unknown type.
@@ -62,7 +59,7 @@ class Graph:
     self._moments = moments.Moments()
     self._tf_graph = tf.Graph()
     with self._tf_graph.as_default():
-      self._build(spec, summed, differentiated)
+      self._build(spec, summed)
     self.layers = self._moments.layers
     self.shapes: dict[str, list[int]] = {
         name: v.shape.as_list() for name, v in self.session.variables.items()}
@@ -71,24 +68,26 @@ class Graph:
           f"two layers have the name {self._moments.repeated[0]!r}, so that they share "
           "their attention; only models whose blocks differ can be calibrated.")
 
-  def _build(self, spec, summed, differentiated):
+  def _build(self, spec, summed):
     model = building.Model(dtype=utils.get_variable_dtype(
         slice_dtype="float32", activation_dtype="float32"))
     features = model.feed({name: f"batch:{batch},length:{length}"
                            for name, (batch, length) in spec.items()})
     with intermediates.capture(self._moments):
       losses = model.cross_entropy(features)
-    variables = {v.name: v for v in model.graph.all_variables}
-    gradients = mtf.gradients(
-        [mtf.reduce_sum(losses[0])],
-        [variables[name].outputs[0] for name in differentiated]
-    ) if differentiated else []
+    further = self._further(model, losses)
     self.session = session.Lowered(model)
     self._losses = [self.session.export(t) for t in losses]
-    self._gradients = dict(zip(differentiated, map(self.session.export, gradients)))
+    self._exported = {name: self.session.export(t) for name, t in further.items()}
     self._sums = self._moments.sums if summed else {}
     self._fed = model.fed
     self.trained = [v.name for v in model.graph.trainable_variables]
+
+  def _further(self, model: building.Model,
+               losses: Sequence[mtf.Tensor]) -> dict[str, mtf.Tensor]:
+    """Further tensors of the model; subclasses find them exported, by these names."""
+    del model, losses
+    return {}
 
   def restore(self, path: str, new: Mapping[str, Any] | None = None) -> None:
     """Takes the variables of a checkpoint, of T5's own layer, too.
@@ -114,56 +113,14 @@ class Graph:
     """The sums of a batch over the attention of each layer that is V, by its name."""
     return self.session.run(self._sums, self._feeds(batch))
 
-  def define(self, make: Callable[[dict[str, moments.Attention]], Any]) -> Any:
-    """What a function makes of the attention of the layers that are V, in the graph."""
-    with self._tf_graph.as_default():
-      return make(self._moments.attention)
-
-  def run(self, tensors: Any, batch: Batch,
-          values: Mapping[tf.Tensor, np.ndarray] | None = None) -> Any:
-    """The values of tensors that `define` has made, for a batch.
-
-    Args:
-      tensors: any structure of tensors.
-      batch: a batch of the data.
-      values: the values of placeholders.
-    """
-    return self.session.run(tensors, {**self._feeds(batch), **(values or {})})
-
-  def variable(self, name: str) -> np.ndarray:
-    """The value of a variable."""
-    return self.session.run(self.session.variables[name])
-
-  def encoded(self, batch: Batch) -> np.ndarray | None:
-    """<float>[batch, length, d_model]: what the encoder puts out; None without one."""
-    if self._moments.encoded is None:
-      return None
-    return self.session.run(self._moments.encoded, self._feeds(batch))
-
-  def losses(self, batch: Batch, encoded: np.ndarray | None = None,
-             ) -> tuple[np.ndarray, np.ndarray]:
+  def losses(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     """The log-perplexity of each row of a batch.
-
-    Args:
-      batch: a batch of the data.
-      encoded: what `encoded` returns for it; None to compute it.
 
     Returns:
       (cross_entropy, tokens), both <float32>[batch]: sums over the target tokens, in
       nats, and the number of these tokens.
     """
-    known = {} if encoded is None else {self._moments.encoded: encoded}
-    return tuple(self.session.run(self._losses, {**self._feeds(batch), **known}))
-
-  def gradients(self, batch: Batch) -> dict[str, np.ndarray]:
-    """The gradients of a batch's log-perplexity for the variables `differentiated`.
-
-    Returns:
-      a dict from their names to <float32> of their shapes, in nats per target token.
-    """
-    (_, tokens), values = self.session.run(
-        (self._losses, self._gradients), self._feeds(batch))
-    return {name: gradient / max(tokens.sum(), 1) for name, gradient in values.items()}
+    return tuple(self.session.run(self._losses, self._feeds(batch)))
 
   def _feeds(self, batch):
     return {placeholder: batch[name] for name, placeholder in self._fed.items()}
@@ -191,7 +148,7 @@ class Data:
   """
 
   def __init__(self, task: str | None, split: str, batch_size: int,
-               pack: bool | None = None, seed: int = 0, once: bool = False) -> None:
+               pack: bool | None = None, seed: int = 0) -> None:
     """Looks the task up, but reads nothing.
 
     Args:
@@ -200,7 +157,6 @@ class Data:
       batch_size: the number of rows of a batch.
       pack: whether rows hold several texts; None for what gin says.
       seed: the seed of the data's order, unless gin has one.
-      once: whether a task's data ends after each text, instead of beginning again.
 
     Raises:
       ValueError: there is no such task or split, or its vocabulary is not the model's.
@@ -232,7 +188,7 @@ class Data:
         names["utils.run.dataset_split"] = "--split"
       with checks.calling(names):
         self._check(name)
-      function = _once if once else mesh_transformer.mesh_train_dataset_fn
+      function = self.dataset_fn
       self._given = {"mixture_or_task_name": name, "seed": gin_files.bound(
           "mesh_train_dataset_fn.seed", None) or seed}
       if pack is not None:
@@ -244,6 +200,11 @@ class Data:
       self.spec = {feature: (batch_size, of.shape.as_list()[0])
                    for feature, of in data.element_spec.items()
                    if of.dtype.is_integer and of.shape.rank == 1}
+
+  @property
+  def dataset_fn(self) -> Callable:
+    """Makes the data set of a task, as `utils.run.train_dataset_fn` does."""
+    return mesh_transformer.mesh_train_dataset_fn
 
   def _check(self, name):
     if name is None:
@@ -312,20 +273,3 @@ def _vocabulary(task):
     gin.bind_parameter("t5.models.mesh_transformer.get_vocabulary.mixture_or_task_name",
                        task)
   return mesh_transformer.get_vocabulary()
-
-
-def _once(mixture_or_task_name, sequence_length, vocabulary, dataset_split, seed,
-          pack=None):
-  """As `mesh_train_dataset_fn`, but each text comes once."""
-  del vocabulary
-  if pack is None:
-    pack = gin_files.bound("mesh_train_dataset_fn.pack", True)
-  task = seqio.get_mixture_or_task(mixture_or_task_name)
-  data = task.get_dataset(sequence_length, split=dataset_split, seed=seed, num_epochs=1,
-                          use_cached=gin_files.bound(
-                              "mesh_train_dataset_fn.use_cached", False))
-  keys = tuple(key for key in task.output_features if key in data.element_spec)
-  return dataset.pack_or_pad(
-      data.map(lambda row: {key: row[key] for key in keys}), sequence_length, pack=pack,
-      feature_keys=keys, ensure_eos={
-          key for key in keys if task.output_features[key].add_eos})
