@@ -146,7 +146,7 @@ def worth(args: argparse.Namespace, words: Sequence[str]) -> None:
     every = {pair: each.replacements[pair[0]] for word, each in fits.items()
              for pair in chosen[word].items()}
     made = fits[words[0]]._replace(
-        found={name: every[name, target] for name, target in kept.items()})
+        replacements={name: every[name, target] for name, target in kept.items()})
     writing.write(model.path, args.output, calibrate.bind(model, kept),
                   fitting.variables(made))
     print("\n".join(["", *calibrate.notes(made, model.graph.biases())]))
