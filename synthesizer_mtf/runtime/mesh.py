@@ -229,7 +229,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
   @property
   def input_tensors(self) -> list[tf.Tensor]:
     """What a run reads, besides the variables: features, and the step's number."""
-    return [each.tensor for each in self._inputs]
+    return [given.tensor for given in self._inputs]
 
   @functools.cached_property
   def token(self) -> tf.Tensor:

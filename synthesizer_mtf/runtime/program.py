@@ -33,7 +33,7 @@ class State(NamedTuple):
 
 def reads(goals: Sequence[tf.Tensor], inputs: Sequence[Input]) -> list[Input]:
   """The variables of TensorFlow that goals depend on, such as the step's number."""
-  known = {each.tensor.op for each in inputs}
+  known = {given.tensor.op for given in inputs}
   return [Input(op.outputs[0], ()) for op in _needed(goals, known)
           if _is_read(op)]
 
@@ -52,14 +52,14 @@ def _is_read(op):
 
 def _needed(goals, known):
   """The operations that goals depend on; the search ends at known ones and at reads."""
-  found, pending = {}, [goal.op for goal in goals]
+  needed, pending = {}, [goal.op for goal in goals]
   while pending:
     op = pending.pop()
-    if op not in found:
-      found[op] = None
+    if op not in needed:
+      needed[op] = None
       if op not in known and not _is_read(op):
         pending += [t.op for t in op.inputs]
-  return list(found)
+  return list(needed)
 
 
 class Program:
@@ -84,7 +84,7 @@ class Program:
     self.names = list(state)
     self.changed = [name for name in state if state[name].new is not None]
     self._inputs, self._state, self._results = inputs, state, len(results)
-    arguments = [each.tensor for each in inputs] + [s.old for s in state.values()]
+    arguments = [given.tensor for given in inputs] + [s.old for s in state.values()]
     outputs = [*results, *(state[name].new for name in self.changed)]
     self.exported = _export(_graph_def(outputs, arguments), arguments, outputs,
                             full_precision)
@@ -93,7 +93,7 @@ class Program:
     """What another process needs to run the program."""
     return arrays.Signature(
         self.exported.serialize(),
-        [each.parts for each in self._inputs],
+        [given.parts for given in self._inputs],
         {name: state.parts for name, state in self._state.items()}, self.changed,
         self._results)
 

@@ -53,14 +53,22 @@ class Scaffold(tf.train.Scaffold):
       savers.append(tf.train.Saver(saver_def=operations))
     super().__init__(
         init_op=tf.variables_initializer(others), init_fn=Scaffold.initialize,
-        ready_op=tf.report_uninitialized_variables(others + tf.local_variables()),
-        ready_for_local_init_op=tf.report_uninitialized_variables(others),
+        ready_op=_uninitialized(others + tf.local_variables()),
+        ready_for_local_init_op=_uninitialized(others),
         local_init_op=local_init_op)
 
   def initialize(self, session: tf.Session) -> None:
     """Gives the variables on the devices their initial values, one at a time."""
     for assign in self._initial:
       session.run(assign)
+
+
+def _uninitialized(variables):
+  """The names of those without a value; no session of predictions asks for them.
+
+  TensorFlow complains of a report that no other operation reads.
+  """
+  return tf.identity(tf.report_uninitialized_variables(variables))
 
 
 def _operations(values):

@@ -336,7 +336,7 @@ def test_uniform_numbers_are_those_of_tensorflow():
 @only_new
 @pytest.mark.parametrize("mesh_shape", ["batch:4", "batch:2,model:2", "model:4"])
 def test_each_device_computes_and_keeps_its_share(mesh_shape):
-  batch, d_in, d_out = (mtf.Dimension(*each) for each in (
+  batch, d_in, d_out = (mtf.Dimension(*sized) for sized in (
       ("batch", 64), ("d_in", 32), ("d_out", 16)))
   graph = mtf.Graph()
   on = mtf.Mesh(graph, "mesh")
