@@ -15,9 +15,13 @@ from synthesizer_mtf.trainer.model import summaries
 import tensorflow.compat.v1 as tf
 
 IDS = [[5, 9, 3, 7, 1], [8, 4, 1, 0, 0]]
-LAYERS = [f"{stack}/block_00{block}" for stack in ("encoder", "decoder")
-          for block in (0, 1)]
 EXAMPLES = [[1, 1, 2, 2, 2], [1, 1, 1, 0, 0]]
+
+
+def layers(number):
+  """The names of the layers of stacks with so many blocks."""
+  return [f"{stack}/block_00{block}" for stack in ("encoder", "decoder")
+          for block in range(number)]
 
 
 def loss_and_gradients(m, **kwargs):
@@ -75,14 +79,14 @@ def expected(r, decoder, sizes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("packed, sizes, recompute, mesh", [
-    (False, [5, 3], False, {"mesh_shape": "batch:2,model:2", "layout": LAYOUT}),
-    (True, [2, 3, 3], True, {})])
-def test_entropy_and_distance_equal_those_of_the_formulas(
-    packed, sizes, recompute, mesh):
+@pytest.mark.parametrize("packed, sizes, number, mesh", [
+    (False, [5, 3], 1, {"mesh_shape": "batch:2,model:2", "layout": LAYOUT}),
+    (True, [2, 3, 3], 2, {})])
+def test_entropy_and_distance_equal_those_of_the_formulas(packed, sizes, number, mesh):
   values, variables = written(
-      "R", f"LayerStack.recompute_grads = {recompute}", packed=packed, **mesh)
-  for place in LAYERS:
+      "R", f"LayerStack.recompute_grads = {packed}", f"num_layers = {number}",
+      packed=packed, **mesh)
+  for place in layers(number):
     r = variables[f"{place}/layer_000/SyntheticAttention/R"]
     for name, value in zip(("entropy", "distance"), expected(
         r, "decoder" in place, sizes)):
@@ -92,10 +96,11 @@ def test_entropy_and_distance_equal_those_of_the_formulas(
 
 @pytest.mark.slow
 def test_alpha_and_an_image_of_each_layer_are_written():
-  values, variables = written("R+V")
-  assert set(values) == {f"attention/{place}/{name}" for place in LAYERS for name in (
-      "alpha/R", "alpha/V", "entropy", "distance", "heads/image")}
-  for place in LAYERS:
+  values, variables = written("R+V", "num_layers = 1")
+  names = "alpha/R", "alpha/V", "entropy", "distance", "heads/image"
+  assert set(values) == {
+      f"attention/{place}/{name}" for place in layers(1) for name in names}
+  for place in layers(1):
     alpha = reference.softmax(variables[
         f"{place}/layer_000/SyntheticAttention/alpha"].astype(float)).mean(0)
     for name, value in zip("RV", alpha):
@@ -123,7 +128,7 @@ def test_on_a_tpu_there_are_scalars_for_the_host_and_no_images():
     lower(m, mesh_impl=tpu_mesh("batch:2,model:4"))
     scalars = tf.get_collection(mtf_utils.SCALAR_SUMMARIES_COLLECTION_KEY)
     assert sorted(tag for tag, _ in scalars) == sorted(
-        f"attention/{stack}/block_000/{name}" for stack in ("encoder", "decoder")
+        f"attention/{place}/{name}" for place in layers(1)
         for name in ("alpha/R", "alpha/V", "entropy", "distance"))
     assert all(tensor.shape.rank == 0 for _, tensor in scalars)
     assert not tf.get_collection(tf.GraphKeys.SUMMARIES)
