@@ -98,7 +98,6 @@ def main(argv: list[str] | None = None) -> None:
   with messages.ending("plan_pod"):
     plans, interrupted = _plan_all(args)
   print("\n\n".join(filter(None, (report.table(plans), report.paper_table(plans)))))
-  tabular.write_json(plans, args.json)
   if args.png:
     plot.plot(plans, args.png)
   if interrupted:
@@ -132,6 +131,7 @@ def _plan_all(args):
         worker.call(compiling.check, topology, compiler)
       for plan in wanted:
         plans.append(_plan(args, *plan, worker, bar))
+        tabular.write_json(plans, args.json)  # The next one may take an hour.
         bar.update()
     except KeyboardInterrupt:
       return plans, True
