@@ -129,7 +129,7 @@ def _extended(variant, topology, options):
     plans.append(_compiled(variant, topology, options, f"num_layers = {number}"))
     if plans[-1]["status"] != "ok":
       return plans[-1]
-  extended = _line(*plans, (layers - few) / (more - few))
+  extended = _line(plans[0], plans[1], (layers - few) / (more - few))
   extended["per_core"]["compiling_seconds"] = sum(
       made["per_core"]["compiling_seconds"] for made in plans)
   return extended | {"layers": layers}

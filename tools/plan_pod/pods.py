@@ -19,15 +19,15 @@ class Chip(NamedTuple):
     hbm_gib: the size of the memory in GiB.
     cores: the number of devices that programs see. The cores of a v5p work as one.
     megahertz: the clock at which each multiplier of a TPU's matrix units makes two
-      operations in a cycle at the published peak; None for a GPU.
+      operations in a cycle at the published peak; 0 for a GPU.
   """
   hbm_gib: float
   cores: int = 1
-  megahertz: float | None = None
+  megahertz: float = 0
 
   @property
   def is_gpu(self) -> bool:
-    return self.megahertz is None
+    return not self.megahertz
 
 
 # TPUs: https://cloud.google.com/tpu/docs/system-architecture-tpu-vm and the pages of
@@ -82,10 +82,11 @@ def parse_topology(name: str, generation: str = "v3") -> Topology:
     ValueError: there is no such topology.
   """
   chips = re.fullmatch(r"(?:(\w+):)?([1-9]\d*)(?:x([1-9]\d*)(?:x([1-9]\d*))?)?", name)
-  kind = chips and (chips[1] or generation)
-  if kind in CHIPS and CHIPS[kind].is_gpu == (chips[3] is None):
+  if chips:
+    kind = chips[1] or generation
     x, y, z = (int(side or 1) for side in chips.groups()[1:])
-    return Topology(name, kind, (x, y, z))
+    if kind in CHIPS and CHIPS[kind].is_gpu == (chips[3] is None):
+      return Topology(name, kind, (x, y, z))
   cores = re.fullmatch(r"(v2|v3)-(\d+)", name)
   if cores and int(cores[2]) in _SHAPES and int(cores[2]) <= _MOST_CORES[cores[1]]:
     return Topology(name, cores[1], (*_SHAPES[int(cores[2])], 1))
