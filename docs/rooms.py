@@ -86,9 +86,10 @@ def draw(picture: str) -> None:
       bbox={"boxstyle": "round,pad=.5", "fc": "#f4f4f4", "ec": "#333333"})
            for room, place in places.items()}
   for (room, target), count in arrows.items():
-    axes.annotate("", places[target], places[room], arrowprops={
-        "arrowstyle": "-|>", "color": "#4477aa", "alpha": .7, "shrinkA": 18,
-        "lw": .6 + count ** .5 / 4, "patchB": boxes[target].get_bbox_patch(),
+    axes.annotate("", places[target], places[room], zorder=4, arrowprops={
+        "arrowstyle": "-|>", "color": "#4477aa", "alpha": .7,
+        "lw": .6 + count ** .5 / 4, "patchA": boxes[room].get_bbox_patch(),
+        "patchB": boxes[target].get_bbox_patch(),
         "connectionstyle": "arc3,rad=.12"})
   axes.set(xlim=(0, 1), ylim=(-.4, top + .4))
   axes.axis("off")
