@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 ONE, (BATCH, MODEL, D_MODEL, HEADS, BOTH, WHOLE) = model_cases.ONE, model_cases.MESHES
 # Errors of bfloat16 would hide others; with dropout the plain model has the mesh, too.
 T5 = {"kind": "bitransformer", "ensemble": None, "tpu": False, "softmax": True,
-      "bfloat16": False, "dropout": 0.0}
+      "bfloat16": False, "dropout": 0.0, "positions": "example"}
 TRAIN, TPU = {**T5, "task": "train"}, {**T5, "task": "train", "tpu": True}
 LM = {**T5, "task": "greedy", "kind": "prefix"}
 # For each kernel of attention, by the name of its class of inputs, what makes models
