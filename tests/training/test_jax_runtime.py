@@ -16,6 +16,7 @@ from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.runtime import arrays
 from synthesizer_mtf.runtime import mesh
+from synthesizer_mtf.trainer.model import estimators
 from synthesizer_mtf.trainer.model import jax_runtime
 from synthesizer_mtf.trainer.model import pipeline
 from synthesizer_mtf.trainer.watching import progress
@@ -111,9 +112,11 @@ def test_a_training_goes_on_with_either_runtime_on_several_devices(
   names = ours.get_variable_to_shape_map()
   assert names == theirs.get_variable_to_shape_map() and len(names) > 40
   for name in names:
-    np.testing.assert_allclose(
-        np.array(ours.get_tensor(name), np.float32),
-        np.array(theirs.get_tensor(name), np.float32), atol=1e-4, err_msg=name)
+    value, expected = [
+        np.array(model.get_tensor(name), np.float32) for model in (ours, theirs)]
+    # Single numbers without a gradient differ more: Adafactor enlarges rounding errors.
+    norm = max(1, np.linalg.norm(expected))
+    assert np.linalg.norm(value - expected) < 1e-4 * norm, name
 
 
 @only_new
@@ -173,19 +176,24 @@ def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
 @only_new
 @pytest.mark.slow
 def test_a_step_waits_for_the_loss_of_the_one_before_and_logs_its_own(
-    command, monkeypatch, caplog):
-  known, own = [], []
+    command, monkeypatch):
+  known, own, final = [], [], []
+  train_model = estimators.CarefulEstimator._train_model
 
   class Progress(progress.Progress):
     def on_step(self, training):
       known.append(training.known_loss)
       own.append(training.loss)
 
+  def keep(self, *args):
+    final.append(train_model(self, *args))
+    return final[-1]
+
   monkeypatch.setattr(progress, "Progress", Progress)
-  caplog.set_level("INFO")
+  monkeypatch.setattr(estimators.CarefulEstimator, "_train_model", keep)
   train(command, "late", 3, *JAX)
   assert known == [own[0], *own[:-1]] and len(set(own)) == 3
-  assert f"Loss for final step: {own[-1]}" in caplog.text
+  assert final == own[-1:]
   path, = (command.folder / "late").glob("events*")
   assert [value.simple_value for event in tf.train.summary_iterator(str(path))
           for value in event.summary.value if value.tag == "loss"] == own[:1]
