@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from studies.calibration import dense
 from studies.calibration import factorized_dense
+from studies.calibration import graphs
 from studies.calibration import worth
 from support import calibrated
 from support import mtf_models
@@ -151,7 +152,7 @@ def test_d_is_fitted_to_the_inputs_of_its_layer(tmp_path):
   assert [each.shape for each in factors] == [(2, 6, 1), (2, 6, 11)]
   assert all(each.any() for each in factors)
   data, graph = calibrated.graph_of(output)
-  _, v = calibrated.graph_of(model)
+  _, v = calibrated.graph_of(model, make=graphs.Graph)
   batch = next(data.batches(1))
   attention = v.run(v.define(lambda found: found["encoder/1"][:4]), batch)
   x, weights = attention[3][0, :7], attention[0][0, :, :7, :7]

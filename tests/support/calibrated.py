@@ -52,11 +52,11 @@ def write(folder, texts, pack=False, scale=0.5, stock=False):
   return str(model)
 
 
-def graph_of(model_dir, batch_size=2):
+def graph_of(model_dir, batch_size=2, make=reading.Graph):
   """(data, graph) of a folder's model."""
   gin_files.parse([f"{model_dir}/operative_config.gin"])
   attention_bindings.take_the_place_of_stock()
   data = reading.Data(None, "train", batch_size)
-  graph = reading.Graph(data.spec)
+  graph = make(data.spec)
   graph.restore(tf.train.latest_checkpoint(model_dir))
   return data, graph
