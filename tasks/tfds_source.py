@@ -25,6 +25,7 @@ import tensorflow.compat.v2 as tf
 import tensorflow_datasets as tfds
 
 _PARAMETER = "synthesizer_mtf.tasks.tfds.names"
+_WEB = {"http", "https", "ftp"}  # Their URLs have names of hosts.
 
 
 @gin.configurable("tfds", module="synthesizer_mtf.tasks")
@@ -143,10 +144,14 @@ def _has_downloads(folder):
 
 
 def _check_hosts(builder):
-  """Raises OSError if the data set's hosts are unknown; TFDS would try for minutes."""
-  hosts = sorted({urllib.parse.urlsplit(url).hostname for url in builder.url_infos})
-  if urllib.request.getproxies():  # They may know hosts that this machine does not.
+  """Raises OSError if the data set's hosts are unknown; TFDS would try for minutes.
+
+  Only names of hosts in the web are asked for, and a proxy may know others.
+  """
+  urls = [urllib.parse.urlsplit(url) for url in builder.url_infos]
+  if urllib.request.getproxies() or not {url.scheme for url in urls} <= _WEB:
     return
+  hosts = sorted({str(url.hostname) for url in urls})
   for host in hosts:
     try:
       socket.getaddrinfo(host, None)

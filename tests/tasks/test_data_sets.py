@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import types
 
 import pytest
 import seqio
@@ -56,6 +57,11 @@ def test_what_was_fetched_before_needs_no_network(tmp_path, monkeypatch):
   with pytest.raises(ValueError, match="ZeroDivisionError"):
     source.num_input_examples("train")
   assert prepared_once
+
+
+def test_names_of_buckets_are_not_taken_for_hosts(monkeypatch):
+  monkeypatch.setattr(socket, "getaddrinfo", lambda *_: pytest.fail("asks"))
+  tfds_source._check_hosts(types.SimpleNamespace(url_infos=["gs://bucket/a.zip"]))
 
 
 def test_a_missing_data_set_is_prepared_if_possible(tmp_path, monkeypatch):
