@@ -18,12 +18,12 @@ from synthesizer_mtf import launcher
 from synthesizer_mtf.tasks import averages
 from synthesizer_mtf.tasks import submission
 from synthesizer_mtf.tools import average_checkpoints
+from synthesizer_mtf.tools import benchmark
+from synthesizer_mtf.tools import hugging_face
+from synthesizer_mtf.tools import inspect_task
+from synthesizer_mtf.tools import plan_pod
+from synthesizer_mtf.tools import plot_attention
 from synthesizer_mtf.tools import train_vocabulary
-from synthesizer_mtf.tools.benchmark import __main__ as benchmark
-from synthesizer_mtf.tools.hugging_face import __main__ as hugging_face
-from synthesizer_mtf.tools.inspect_task import __main__ as inspect_task
-from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
-from synthesizer_mtf.tools.plot_attention import __main__ as plot_attention
 import tensorflow.compat.v1 as tf
 
 FILES = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",

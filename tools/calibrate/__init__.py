@@ -7,3 +7,7 @@ To evaluate many targets in one session, build one `reading.Graph` of the mixtur
 TARGET+V for each (`attention_bindings.choose`), and assign `fitting.variables` to it,
 whose `heads` say which heads are TARGET.
 """
+
+from synthesizer_mtf.tools.base import packages
+
+main = packages.main(__name__)

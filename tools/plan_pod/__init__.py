@@ -9,3 +9,7 @@
   report.py     the tables
   plot.py       the picture
 """
+
+from synthesizer_mtf.tools.base import packages
+
+main = packages.main(__name__)
