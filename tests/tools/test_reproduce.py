@@ -38,8 +38,15 @@ EVERY_ROW = [(table, row) for table in TABLES.values() for row in table.rows]
 
 def test_every_row_has_all_the_figures_of_the_paper():
   for table, row in EVERY_ROW:
-    assert {title: len(figures) for title, figures in row.paper.items()} == {
-        column.title: len(column.scores) for column in table.columns}, row.name
+    cells = {column.title: len(column.scores) for column in table.columns}
+    if table.number == 3:
+      cells["Emb"] = 1
+    if row.name == "Control":
+      del cells["LM1B PPL"], cells["LM Params (M)"]
+    if (table.number, row.name) == (3, "R+D"):
+      cells = {}
+    assert {title: len(figures) for title, figures in row.paper.items()} == cells, (
+        row.name)
 
 
 @pytest.mark.parametrize("number", [5, 6])
@@ -69,7 +76,7 @@ def test_commands_parse_and_name_registered_tasks(table, row, scale):
       assert set(gin.query_parameter("utils.run.sequence_length")) == set(
           mixture.output_features)
       assert gin.query_parameter("utils.run.train_steps") > 0
-  expected = {"V": "V", "Base+": "V"}.get(row.name, row.name)
+  expected = {"Base+": "V", "Control": "V"}.get(row.name, row.name)
   bindings = gin_internals.bindings()
   chosen = {values["attention"] for (_, name), values in bindings.items()
             if name.endswith("synthesizer_stack") and "attention" in values}

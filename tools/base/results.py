@@ -98,6 +98,7 @@ def scores(model_dir: Folder, step: int, suffix: str = "") -> dict[str, float]:
   "eval/TASK/METRIC" comes from T5's mode `eval`. "eval/perplexity_per_word" and
   similar names come from `tasks.word_perplexity`. "log_perplexity" comes from
   `perplexity_eval`. `suffix` is the `utils.run.eval_dir_suffix` of the evaluation.
+  "million_parameters" are those of the newest checkpoint, trained ones.
   """
   folders = (glob.glob(os.path.join(model_dir, _folder("*_eval", suffix))) +
              glob.glob(os.path.join(model_dir, "perplexity")))
@@ -105,7 +106,11 @@ def scores(model_dir: Folder, step: int, suffix: str = "") -> dict[str, float]:
            for tag, at, value in scalars(folder)
            if at == step and tag.startswith("eval/")}
   loss = log_perplexity(model_dir, step, suffix)
-  return written if loss is None else {**written, "log_perplexity": loss}
+  if loss is not None:
+    written["log_perplexity"] = loss
+  if written and complete.latest(str(model_dir)):
+    written["million_parameters"] = num_parameters(model_dir) / 1e6
+  return written
 
 
 def losses(log: pathlib.Path) -> list[tuple[int, float]]:

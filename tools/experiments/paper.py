@@ -101,7 +101,9 @@ class Commands:
     params: Params = {"MIXTURE_NAME": task}
     if self.laptop:
       params.update(self.row.laptop_params)
-    elif not self.model.startswith("models/"):
+    else:
+      params.update(self.row.paper_params)
+    if not self.laptop and not self.model.startswith("models/"):
       params["SyntheticAttention.relative_attention_type"] = "bias_shared"
     if self.encoder_only:
       params["utils.run.batch_size"] = 32 if self.laptop else 128
@@ -154,13 +156,14 @@ def study(table: tables.Table, rows: Iterable[tables.Row],
       f"table{table.number}", f"Table {table.number}: {table.title}",
       tuple(_task(table, task, settings) for task in table.trained(settings.task)),
       tuple(study_types.Row(row.name, paper=_figures(table, row)) for row in rows),
-      table=table, note=_NOTE)
+      table=table, note=f"{_NOTE} {table.note}".rstrip())
 
 
 def _figures(table, row):
   """Returns the paper's figures of a row, by the titles of scores."""
-  return {title: figure for column in table.columns for title, figure in zip(
-      _titles(column), row.paper[column.title], strict=True)}
+  titles = {column.title: _titles(column) for column in table.columns}
+  return {title: figure for column, figures in row.paper.items() for title, figure in
+          zip(titles.get(column, [column]), figures, strict=True)}
 
 
 def _titles(column):

@@ -212,7 +212,8 @@ class Report:
     """Yields the paired differences of each row from the first row, and a note."""
     first = self.study.rows[0].name
     pairs = {number: figures.drop(columns=first).sub(figures[first], axis=0)
-             for number, (_, figures) in enumerate(columns) if first in figures}
+             for number, (score, figures) in enumerate(columns)
+             if first in figures and score.name != "million_parameters"}
     if not any(differences.size for differences in pairs.values()):
       return
     sizes = pd.concat({number: columns[number][1].abs().max() for number in pairs})
