@@ -207,6 +207,22 @@ def test_a_full_disk_is_one_sentence_whatever_was_to_be_written(
   assert threading.excepthook is hook
 
 
+@pytest.mark.parametrize("said, why", [
+    ("libcurl code 6 meaning 'Could not resolve hostname', error details: Could not "
+     "resolve host: a.b\n\t when reading metadata of gs://c/d.gin",
+     "Could not resolve host: a.b"),
+    ("HTTP response code 403 with body 'No\naccess'\n\t when reading gs://c/d.gin",
+     "HTTP response code 403 with body 'No")])
+def test_a_cloud_that_does_not_answer_is_one_sentence(said, why):
+  def read():
+    raise tf.errors.FailedPreconditionError(
+        None, None, f"Error executing an HTTP request: {said}")
+
+  assert ended_by(read) == (
+      f"tool: gs://c/d.gin cannot be reached ({why}); check the network and the "
+      "permissions, or copy it to this machine and name the copy.")
+
+
 def test_other_errors_of_files_keep_their_own_words():
   for error in (FileNotFoundError(2, "No such file or directory", "a"),
                 tf.errors.NotFoundError(None, None, "a; No such file or directory"),
