@@ -178,7 +178,7 @@ def _attention(name):
 
 def pretrained_model(name: str) -> str:
   """Returns the gin file of a row's model that starts from C4."""
-  names = {"V": "table4/transformer", "Base+": "base_plus"}
+  names = {"V": "table4/transformer", "Base+": "base_plus", "R+D": "r+d"}
   return f"models/{names.get(name, 'table4/' + name.lower())}.gin"
 
 

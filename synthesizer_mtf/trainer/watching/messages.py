@@ -57,7 +57,7 @@ def ending(name: str, stopped: str = "Stopped.") -> Iterator[None]:
 
 @contextlib.contextmanager
 def explained_files() -> Iterator[None]:
-  """Raises one sentence for a file that cannot be written, or that no cloud answers for.
+  """Raises one sentence for a file that cannot be written, or is in an absent cloud.
 
   TensorFlow's thread that writes events raises the same error once more; its traceback
   is not printed.
@@ -95,14 +95,15 @@ def _unwritten(error):
 
 
 def _unreached(error):
-  """A sentence about a file in a cloud, as without a network; None for another error."""
+  """A sentence about a file in a cloud without a network; None for another error."""
   said = getattr(error, "message", None) or ""
-  told = re.search(r"HTTP request: (.+?)\s+when \w.*?(\w+://[^\s;]+)", said, re.DOTALL)
+  told = re.search(
+      r"HTTP request: (.+?)\s+when \w.*?(\w+://[^\s;]+)", said, re.DOTALL)
   if not told:
     return None
   why = told[1].rpartition("error details: ")[2].splitlines()[0]
-  return (f"{told[2]} cannot be reached ({why}); check the network and the permissions, "
-          "or copy it to this machine and name the copy.")
+  return (f"{told[2]} cannot be reached ({why}); check the network and the "
+          "permissions, or copy it to this machine and name the copy.")
 
 
 def last_line(name: str, error: Exception) -> str:
