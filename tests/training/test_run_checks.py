@@ -2,6 +2,7 @@
 
 import gin
 import pytest
+import seqio
 from support import checkpoint_files
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
@@ -66,6 +67,24 @@ def test_a_users_class_is_no_classifier_by_its_name(register, tmp_path):
       gin.config.ConfigurableReference("EncoderClassifier", False))
   with pytest.raises(ValueError, match="is a classifier, but the targets"):
     run_checks.check(run_checks.bound_run("command", config, str(tmp_path)))
+
+
+def test_one_embedding_needs_vocabularies_of_one_rounded_size(monkeypatch):
+  def check(extra_ids, **bindings):
+    monkeypatch.setattr(run_checks.Run, "features", {
+        "inputs": seqio.Feature(seqio.ByteVocabulary(extra_ids=0)),  # 259, so 384.
+        "targets": seqio.Feature(seqio.ByteVocabulary(extra_ids=extra_ids))})
+    run_checks.check(run_checks.Run(
+        "method", "infer", {"sequence_length": {"inputs": 8, "targets": 8}}, "it",
+        {("", f"mesh_tensorflow.transformer.transformer.{name}"): values
+         for name, values in bindings.items()}))
+
+  check(125)
+  check(126, Bitransformer={"shared_embedding": False})
+  check(126, Unitransformer={"vocab_divisor": 200})
+  with pytest.raises(ValueError, match="shared_embedding` is True, but the vocabular"
+                     "ies of 'it' have 259 ids for inputs and 385 for targets; bind"):
+    check(126)
 
 
 def test_a_users_stack_is_not_ours_by_its_name(register):

@@ -265,6 +265,23 @@ def _classifier_has_classes(run):
         "classes, whose name ends in _encoder.")
 
 
+def _vocabularies_fit_embedding(run):
+  """An embedding of inputs and targets needs vocabularies of one (rounded) size."""
+  divisor = parameters(run.config, "transformer.Unitransformer").get(
+      "vocab_divisor", 128)
+  sizes = {name: feature.vocabulary.vocab_size for name, feature in run.features.items()
+           if name in ("inputs", "targets")}
+  shared = parameters(run.config, "transformer.Bitransformer").get(
+      "shared_embedding", True)
+  rounded = {-(-size // divisor) for size in sizes.values()}
+  if shared is True and len(rounded) > 1 and run.model_type == "bitransformer" and (
+      _classifier(run.config) is None):
+    raise checks.Error(
+        "`Bitransformer.shared_embedding` is True, but the vocabularies of "
+        f"{run.task!r} have {sizes['inputs']} ids for inputs and {sizes['targets']} "
+        "for targets; bind `Bitransformer.shared_embedding = False`.")
+
+
 def _has_task(run):
   if run.task == "":  # The launcher has checked others.
     data_checks.check_task(run.task)
@@ -425,6 +442,7 @@ ROWS: list[tuple[str, set[str], Callable[[Run], Any]]] = [
     ("command method", _RUNS, lambda run: data_checks.check_lengths(
         run.get("sequence_length"), run.task, run.features)),
     ("command method", _RUNS, _classifier_has_classes),
+    ("command method", _RUNS, _vocabularies_fit_embedding),
     ("command method", {"train"}, lambda run: data_checks.check_cached(run.task)),
     ("command method new", _RUNS | _NEW, _sizes_fit_mesh),
     ("command method", _RUNS, _outer_batches_fit),
