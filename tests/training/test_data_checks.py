@@ -275,6 +275,17 @@ def test_a_vocabulary_that_cannot_be_read_is_named_with_its_task(monkeypatch):
   assert not checks.unreachable(remote)
 
 
+def test_a_task_without_the_split_of_an_evaluation_is_named(task, monkeypatch, log):
+  other = types.SimpleNamespace(name="other", splits=["train", "test"])
+  monkeypatch.setattr(data_checks, "subtasks", lambda name: [
+      seqio.TaskRegistry.get(task), other])
+  data_checks.check_split("both", "train")
+  assert not log.text
+  data_checks.check_split("both", "test")
+  assert (f"is 'test', which {task} of 'both' does not have: only the others are read"
+          in log.text)
+
+
 def test_a_cache_that_is_there_passes(task, tmp_path, monkeypatch):
   gin.bind_parameter("mesh_train_dataset_fn.use_cached", True)
   monkeypatch.setattr(seqio.utils, "_GLOBAL_CACHE_DIRECTORIES", [])

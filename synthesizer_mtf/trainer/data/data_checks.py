@@ -108,9 +108,14 @@ def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
 
 
 def check_split(name: str, split: str) -> None:
-  """Raises a ValueError if no task of the mixture has the split."""
+  """Raises a ValueError if no task of the mixture has the split; T5 skips some."""
   tasks = subtasks(name)
-  if not tasks or any(split in task.splits for task in tasks):
+  skipped = [task.name for task in tasks if split not in task.splits]
+  if len(skipped) < len(tasks) or not tasks:
+    if skipped:
+      logging.warning("`%s` is %r, which %s of %r %s not have: only the others are "
+                      "read.", checks.called(_SPLIT), split, ", ".join(skipped), name,
+                      "does" if len(skipped) == 1 else "do")
     return
   for task in tasks:
     getattr(task.source, "check_split", lambda split: None)(split)
