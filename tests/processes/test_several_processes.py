@@ -1,5 +1,6 @@
-"""One training in two processes on one machine, through JAX."""
+"""One training, evaluation or decoding in two processes on one machine, through JAX."""
 
+import json
 import os
 import re
 import shutil
@@ -34,7 +35,7 @@ class Processes:
     self.launch = launching.Launcher(folder, vocabulary)
     self.started = []
 
-  def start(self, name, steps, *bindings, devices=4, log=None):
+  def start(self, name, steps, *bindings, files=(), devices=4, log=None):
     """Starts one process; its output goes to LOG.log."""
     self.launch.model_dir = self.folder / name
     path = self.folder / f"{log or name}.log"
@@ -46,21 +47,25 @@ class Processes:
         return Process([COMMAND, "--verbosity=1", *words], file, cwd=folder,
                        env=variables)
 
-    process = self.launch(bindings=[
+    process = self.launch(*files, bindings=[
         *BINDINGS, f"utils.run.train_steps = {steps}", *bindings], run=run,
                           mesh="jax.gin")
     process.log = path
     self.started.append(process)
     return process
 
-  def start_two(self, name, steps, numbers=(2, 2)):
+  def start_one(self, *args, **kwargs):
+    """Starts one process, as a list like `start_two`."""
+    return [self.start(*args, **kwargs)]
+
+  def start_two(self, name, steps, *bindings, files=(), numbers=(2, 2)):
     """Starts two processes of two devices each; the second has no folder."""
     port, = ports.free_ports(1)
     return [self.start(
         name if index == 0 else "unused", steps,
         f"synthesizer_processes.coordinator_address = 'localhost:{port}'",
         f"synthesizer_processes.num_processes = {number}",
-        f"synthesizer_processes.process_id = {index}",
+        f"synthesizer_processes.process_id = {index}", *bindings, files=files,
         devices=2, log=f"{name}.{index}") for index, number in enumerate(numbers)]
 
 
@@ -133,6 +138,32 @@ def test_the_same_commands_go_on_and_only_process_0_writes(processes, killed):
   np.testing.assert_allclose(losses(both[0]), killed.alone[-2:], atol=1e-3)
   assert (killed.two / f"model.ckpt-{killed.saved + 2}.index").exists()
   assert not list((processes.folder / "unused").glob("*ckpt*"))
+
+
+def test_two_processes_evaluate_and_decode_as_one(processes, killed):
+  folder, started = processes.folder, []
+  (folder / "words").write_text("\n".join(processes.launch.words) + "\n")
+  for mode, bindings in (
+      ("eval", ["utils.run.dataset_split = 'validation'", "eval_checkpoint_step = -1"]),
+      ("infer", ["input_filename = 'words'", "infer_checkpoint_step = -1",
+                 "Bitransformer.decode.beam_size = 2",
+                 "synthesizer_answers.number = 2"])):
+    for name in f"{mode}_one", f"{mode}_two":
+      shutil.copytree(killed.two, folder / name)
+      start = processes.start_two if name.endswith("two") else processes.start_one
+      started += start(name, 1, *bindings, f"output_filename = '{name}/answers'",
+                       files=[f"{mode}.gin"])
+  for process in started:
+    assert process.wait() == 0, process.log.read_text()[-3000:]
+  expected, evaluated = [
+      next((folder / f"eval_{number}").glob("*/*_predictions")).read_text()
+      for number in ("one", "two")]
+  assert evaluated == expected and len({*expected.splitlines()}) > 1
+  for line, answers in zip(*[[*map(json.loads, next(
+      (folder / f"infer_{number}").glob("answers-*")).read_text().splitlines())]
+      for number in ("one", "two")], strict=True):
+    np.testing.assert_allclose(answers.pop("scores"), line.pop("scores"), atol=1e-4)
+    assert answers == line
 
 
 def test_a_killed_leader_ends_the_other_with_one_sentence(processes):
