@@ -93,7 +93,7 @@ def write(path: str, row: str, config: model.Configuration, dtype: str, measure:
     if losses and measure == "train":
       _write_losses(path, graph, mesh_impl, losses)
   with lzma.open(path + ".step", "wb") as f:
-    f.write(made.exported.serialize())
+    f.write(made.module)
   with open(path + ".json", "w", encoding="utf-8") as f:
     json.dump(described, f)
 

@@ -9,8 +9,8 @@ import numpy as np
 from synthesizer_mtf.runtime import devices
 
 
-class Signature(NamedTuple):
-  """A program, apart from devices.
+class Program(NamedTuple):
+  """A function from inputs and variables to results and new variables.
 
   Attributes:
     module: a serialized `jax.export.Exported` of one core. Its arguments are the inputs
@@ -25,6 +25,12 @@ class Signature(NamedTuple):
   state: dict[str, devices.Parts]
   changed: Sequence[str]
   results: int
+
+  def exported(self) -> Any:
+    """The `jax.export.Exported`."""
+    import jax
+
+    return jax.export.deserialize(bytearray(self.module))
 
 
 @dataclasses.dataclass
@@ -56,7 +62,7 @@ class Arrays:
     self._arrays: dict[str, Any] = {}
     self._call: Any = None
     self._types: list[Any] = []  # Of the arguments of the program.
-    self._signature: Signature | None = None
+    self._program: Program | None = None
     self._kept: list[str] = []  # The variables that the program only reads.
 
   def put(self, name: str, value: np.ndarray | Part, parts: devices.Parts) -> None:
@@ -79,37 +85,37 @@ class Arrays:
     return np.float32(jax.jit(
         _zero_if_finite, out_shardings=self.devices.sharding(()))(self._arrays[name]))
 
-  def compile(self, signature: Signature) -> None:
+  def compile(self, program: Program) -> None:
     """Takes the program that `run` runs; JAX compiles it in the first run."""
     import jax
 
-    self._signature = signature
-    exported = jax.export.deserialize(bytearray(signature.module))
+    self._program = program
+    exported = program.exported()
     self._types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in exported.in_avals]
-    changed = signature.changed
+    changed = program.changed
     changing = set(changed)
-    self._kept = kept = [name for name in signature.state if name not in changing]
+    self._kept = kept = [name for name in program.state if name not in changing]
 
     def call(values, changed_arrays, kept_arrays):
       arrays = dict(zip([*changed, *kept], [*changed_arrays, *kept_arrays]))
-      return tuple(exported.call(*values, *(arrays[n] for n in signature.state)))
+      return tuple(exported.call(*values, *(arrays[n] for n in program.state)))
 
-    ins, outs = [[self.devices.sharding(signature.state[n]) for n in names]
+    ins, outs = [[self.devices.sharding(program.state[n]) for n in names]
                  for names in (kept, changed)]
-    inputs = [self.devices.sharding(parts) for parts in signature.inputs]
+    inputs = [self.devices.sharding(parts) for parts in program.inputs]
     whole = self.devices.sharding(())
     self._call = jax.jit(
         call, in_shardings=(inputs, outs, ins),
-        out_shardings=tuple([whole] * signature.results + outs), donate_argnums=(1,))
+        out_shardings=tuple([whole] * program.results + outs), donate_argnums=(1,))
 
   def lower(self) -> Any:
     """The program for the devices, a `jax.stages.Lowered`, which compiles it."""
-    signature = self._signature
-    assert signature is not None
-    inputs = len(signature.inputs)
-    state = dict(zip(signature.state, self._types[inputs:]))
+    program = self._program
+    assert program is not None
+    inputs = len(program.inputs)
+    state = dict(zip(program.state, self._types[inputs:]))
     return self._call.lower(
-        self._types[:inputs], [state[name] for name in signature.changed],
+        self._types[:inputs], [state[name] for name in program.changed],
         [state[name] for name in self._kept])
 
   def run(self, values: Sequence[np.ndarray | Part]) -> Sequence[Any]:
@@ -117,14 +123,14 @@ class Arrays:
 
     They are arrays of JAX: to read one waits until it is computed.
     """
-    signature = self._signature
-    assert signature is not None
+    program = self._program
+    assert program is not None
     values = [self._put(value, parts)
-              for value, parts in zip(values, signature.inputs, strict=True)]
-    made = self._call(values, [self._arrays[name] for name in signature.changed],
+              for value, parts in zip(values, program.inputs, strict=True)]
+    made = self._call(values, [self._arrays[name] for name in program.changed],
                       [self._arrays[name] for name in self._kept])
-    self._arrays.update(zip(signature.changed, made[signature.results:]))
-    return made[:signature.results]
+    self._arrays.update(zip(program.changed, made[program.results:]))
+    return made[:program.results]
 
   def _put(self, value, parts):
     import jax

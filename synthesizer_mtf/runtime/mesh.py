@@ -44,6 +44,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     variables: a dict from names to the `LaidOutVariable`s.
     results: what the last run has made of the exported tensors, arrays of JAX; to read
       one waits until it is computed.
+    compiled: the `arrays.Program` that `compile` makes; None before.
     exports_all: True, as a run returns all exported tensors; TPUs return scalars.
   """
 
@@ -82,7 +83,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     self.results: Sequence[Any] = []
     self._delayed: int | None = None  # The index of a result that is told a run late,
     self._told: Any = None  # and what is told.
-    self._program: program.Program | None = None  # Until it is compiled.
+    self.compiled: Any = None
 
   class LaidOutVariable:
     """A variable whose value is an array of JAX."""
@@ -245,7 +246,7 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
       op._add_control_inputs([token.op])
     return token
 
-  def compile(self, full_precision: bool = True) -> program.Program:
+  def compile(self, full_precision: bool = True) -> arrays.Program:
     """Compiles the program, once all tensors are exported.
 
     Args:
@@ -254,15 +255,9 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     _ = self.token  # Which completes the inputs.
     state = {name: program.State(v.old, v.new, v.parts)
              for name, v in sorted(self.variables.items())}
-    self._program = program.Program(
-        self._inputs, state, self._exports, full_precision)
-    self.arrays.compile(self._program.signature())
-    return self._program
-
-  @property
-  def compiled(self) -> program.Program:
-    assert self._program is not None
-    return self._program
+    self.compiled = program.make(self._inputs, state, self._exports, full_precision)
+    self.arrays.compile(self.compiled)
+    return self.compiled
 
   def in_python(self, function: Callable[..., Any], inputs: list[tf.Tensor],
                 dtype: tf.DType, name: str | None = None) -> tf.Tensor:
@@ -272,7 +267,8 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
     sentence of `memory.OutOfMemory`.
     """
     explained = memory.explaining(
-        function, lambda: self._program.exported.mlir_module() if self._program else "",
+        function,
+        lambda: self.compiled.exported().mlir_module() if self.compiled else "",
         lambda: ((v.name, v.old) for v in self.variables.values()))
     return tf.numpy_function(explained, inputs, dtype, name=name)
 

@@ -151,34 +151,33 @@ class LedArrays:
     self._leader, self._key = leader, key
     self._arrays = arrays.Arrays(shape, layout)
     self.devices = self._arrays.devices
-    self._call("__init__", lambda: None, devices.flat(self.devices.shape))
+    leader.call(key, "__init__", lambda index: (devices.flat(self.devices.shape),),
+                lambda: None)
 
   def put(self, name: str, value: np.ndarray, parts: devices.Parts) -> None:
     """Does as `arrays.Arrays`, like the next ones."""
-    self._leader.call(
-        self._key, "put", lambda index: (name, self._part(value, parts, index), parts),
-        lambda: self._arrays.put(name, value, parts))
+    self._call("put", name, value, parts, sent=lambda index: (
+        name, self._part(value, parts, index), parts))
 
   def read(self, name: str) -> np.ndarray:
-    return self._call("read", lambda: self._arrays.read(name), name)
+    return self._call("read", name)
 
   def zero_if_finite(self, name: str) -> np.float32:
-    return self._call(
-        "zero_if_finite", lambda: self._arrays.zero_if_finite(name), name)
+    return self._call("zero_if_finite", name)
 
-  def compile(self, signature: arrays.Signature) -> None:
-    self._parts = signature.inputs
-    self._call("compile", lambda: self._arrays.compile(signature), signature)
+  def compile(self, program: arrays.Program) -> None:
+    self._parts = program.inputs
+    self._call("compile", program)
 
   def run(self, values: Sequence[np.ndarray]) -> Sequence[Any]:
-    return self._leader.call(
-        self._key, "run", lambda index: ([
-            self._part(value, parts, index)
-            for value, parts in zip(values, self._parts, strict=True)],),
-        lambda: self._arrays.run(values))
+    return self._call("run", values, sent=lambda index: ([
+        self._part(value, parts, index)
+        for value, parts in zip(values, self._parts, strict=True)],))
 
-  def _call(self, method, here, *args):
-    return self._leader.call(self._key, method, lambda index: args, here)
+  def _call(self, method, *args, sent=None):
+    """Calls a method here; `sent` returns the arguments of the process of an index."""
+    return self._leader.call(self._key, method, sent or (lambda index: args),
+                             lambda: getattr(self._arrays, method)(*args))
 
   def _part(self, value, parts, index):
     places = self.devices.sharding(parts).devices_indices_map(value.shape)
@@ -369,12 +368,23 @@ def _keep(connection):
 
 
 def detected(timeout: float) -> Place:
-  """The place that JAX finds, as on TPUs and under Slurm, Open MPI or Kubernetes."""
+  """The place that JAX finds, as on TPUs and under Slurm, Open MPI or Kubernetes.
+
+  Raises:
+    ValueError: JAX finds no other processes.
+  """
   import jax
   from jax.experimental import multihost_utils
 
   jax.config.update("jax_enable_preemption_service", False)  # It takes SIGTERM.
-  jax.distributed.initialize(initialization_timeout=int(timeout))
+  try:
+    jax.distributed.initialize(initialization_timeout=int(timeout))
+  except (ValueError, RuntimeError) as error:
+    raise checks.Error(
+        '`synthesizer_processes.coordinator_address` is "auto", but JAX finds no '
+        f"processes here ({str(error).splitlines()[0].rstrip('.')}): write it as "
+        "'host:1234', the machine of process 0 and a free port there, and bind "
+        "`num_processes` and `process_id`, too.") from error
   own = f"{socket.getfqdn()}:{_free_port()}".encode()
   address = multihost_utils.broadcast_one_to_all(
       np.frombuffer(own.ljust(_LONGEST, b"\0"), np.uint8))

@@ -62,40 +62,30 @@ def _needed(goals, known):
   return list(needed)
 
 
-class Program:
-  """A function from features and variables to results and new variables.
+def make(inputs: Sequence[Input], state: dict[str, State], results: Sequence[tf.Tensor],
+         full_precision: bool = True) -> arrays.Program:
+  """Makes a function from features and variables to results and new variables.
 
-  Attributes:
-    exported: the `jax.export.Exported`, of one core. Its arguments are the inputs and
-      the variables by name; its results are the results and the new variables.
-    changed: the names of the variables that it changes.
+  It must be called where the tensors' graph is the default.
+
+  Args:
+    inputs: what each call is given.
+    state: the variables, by name.
+    results: the tensors that each call returns.
+    full_precision: whether products of float32 have all bits on GPUs.
+
+  Raises:
+    ValueError: XLA cannot compile an operation.
   """
-
-  def __init__(self, inputs: Sequence[Input], state: dict[str, State],
-               results: Sequence[tf.Tensor], full_precision: bool = True) -> None:
-    """Makes the function; must be called where the tensors' graph is the default.
-
-    Args:
-      inputs: what each call is given.
-      state: the variables, by name.
-      results: the tensors that each call returns.
-      full_precision: whether products of float32 have all bits on GPUs.
-    """
-    self.names = list(state)
-    self.changed = [name for name in state if state[name].new is not None]
-    self._inputs, self._state, self._results = inputs, state, len(results)
-    arguments = [given.tensor for given in inputs] + [s.old for s in state.values()]
-    outputs = [*results, *(state[name].new for name in self.changed)]
-    self.exported = _export(_graph_def(outputs, arguments), arguments, outputs,
-                            full_precision)
-
-  def signature(self) -> arrays.Signature:
-    """What another process needs to run the program."""
-    return arrays.Signature(
-        self.exported.serialize(),
-        [given.parts for given in self._inputs],
-        {name: state.parts for name, state in self._state.items()}, self.changed,
-        self._results)
+  changed = [name for name, variable in state.items() if variable.new is not None]
+  arguments = [given.tensor for given in inputs] + [s.old for s in state.values()]
+  outputs = [*results, *(state[name].new for name in changed)]
+  exported = _export(
+      _graph_def(outputs, arguments), arguments, outputs, full_precision)
+  return arrays.Program(
+      exported.serialize(), [given.parts for given in inputs],
+      {name: variable.parts for name, variable in state.items()}, changed,
+      len(results))
 
 
 def jax_type(tensor: tf.Tensor) -> Any:

@@ -76,13 +76,12 @@ def _state(scaffold, checkpoint):
 
 
 def _write(folder: str, mesh_impl: mesh.JaxMeshImpl, state: dict[str, Any]) -> None:
-  exported = mesh_impl.compiled.exported
   with open(os.path.join(folder, "step.jax"), "wb") as f:
-    f.write(exported.serialize())
+    f.write(mesh_impl.compiled.module)
   np.savez(os.path.join(folder, "state.npz"), **state)
   described = {
       "inputs": [[t.op.name.removesuffix("/jax_input"), t.shape.as_list(),
                   np.dtype(program.jax_type(t)).name] for t in mesh_impl.input_tensors],
-      "state": mesh_impl.compiled.names, "changed": mesh_impl.compiled.changed}
+      "state": [*mesh_impl.compiled.state], "changed": mesh_impl.compiled.changed}
   with open(os.path.join(folder, "step.json"), "w", encoding="utf-8") as f:
     json.dump(described, f, indent=1)
