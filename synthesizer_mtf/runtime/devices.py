@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import contextlib
+import os
 import re
 from typing import Any
 
@@ -32,13 +33,19 @@ class Devices:
         devices that JAX sees. Devices of JAX can stand for their names.
 
     Raises:
-      ValueError: a device does not exist, or their number is not the mesh's size.
+      ValueError: a device does not exist, or is named twice, or their number is not
+        the mesh's size.
     """
     import jax
 
     self.shape = mtf.convert_to_shape(shape)
     self._layout = mtf.convert_to_layout_rules(layout)
-    self.list = [*map(_device, filter(None, names or ()))] or jax.devices()
+    self.list = [*map(_device, filter(None, names or ()))] or _existing()
+    if len({*self.list}) != len(self.list):
+      raise checks.Error(
+          f"`utils.run.mesh_devices` is {names!r}, which names a device twice, but "
+          "through JAX each part of the mesh has one of its own; name each once, and "
+          "let the sizes of `utils.run.mesh_shape` multiply to their number.")
     if len(self.list) != self.shape.size:
       raise checks.Error(
           f"`utils.run.mesh_shape` is {flat(self.shape)!r}, of {self.shape.size} "
@@ -92,6 +99,20 @@ def flat(shape: mtf.Shape) -> str:
   return ",".join(f"{dim.name}:{dim.size}" for dim in shape.dims)
 
 
+def _existing():
+  """All devices that JAX sees."""
+  import jax
+
+  try:
+    return jax.devices()
+  except (RuntimeError, AssertionError) as error:  # The second if JAX_PLATFORMS names
+    why = str(error).partition("\n")[0].rstrip(".")  # what it has no package for.
+    raise checks.Error(
+        f"JAX finds no devices{why and f' ({why})'}: install the device's driver and "
+        "JAX's package for it, or change the environment variable JAX_PLATFORMS, which "
+        f"is {os.environ.get('JAX_PLATFORMS')!r}.") from error
+
+
 def _device(name):
   """The device of a name such as "gpu:0"."""
   import jax
@@ -102,7 +123,7 @@ def _device(name):
   with contextlib.suppress(RuntimeError, IndexError):  # No such platform; no such one.
     if match:
       return jax.devices(match[1].lower())[int(match[2])]
-  existing = ", ".join(f"{d.platform}:{d.id}" for d in jax.devices())
+  existing = ", ".join(f"{d.platform}:{d.id}" for d in _existing())
   raise checks.Error(
       f"`utils.run.mesh_devices` names {name!r}, but JAX has {existing}; name "
       "these, or leave out `utils.run.mesh_devices` to use all.")

@@ -144,6 +144,20 @@ class JaxMeshImpl(simd_mesh_impl.SimdMeshImpl):
       self._arrays.put(self.name, value, self.parts)
       return np.int32(0)
 
+  def tensor_layout(self, arg: Any) -> mtf.TensorLayout:
+    """Which dimensions are split.
+
+    Raises:
+      ValueError: the layout rules split two dimensions over the same devices.
+    """
+    try:
+      return super().tensor_layout(arg)
+    except ValueError as error:
+      shape = getattr(arg, "shape", arg)
+      raise checks.Error(
+          f"`utils.run.layout_rules` splits two dimensions of a tensor, {shape}, over "
+          "one mesh dimension; leave out one of the two rules.") from error
+
   def laid_out_pnum(self) -> Any:
     """The core's number: 0, as the operations are those of one core."""
     return self.LaidOutTensor([tf.constant(0)])

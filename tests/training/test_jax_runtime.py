@@ -7,6 +7,7 @@ import re
 import runpy
 import sys
 
+import gin
 import mesh_tensorflow as mtf
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.runtime import arrays
 from synthesizer_mtf.runtime import mesh
+from synthesizer_mtf.runtime import processes
 from synthesizer_mtf.trainer.model import estimators
 from synthesizer_mtf.trainer.model import jax_runtime
 from synthesizer_mtf.trainer.model import pipeline
@@ -279,10 +281,74 @@ def test_an_older_python_is_said_in_one_sentence(command):
      "`utils.run.mesh_devices` names 'cpu:7', but JAX has cpu:0"),
     (["utils.run.mesh_devices = ['gpu:0']", "utils.run.mesh_shape = 'all:1'"],
      "`utils.run.mesh_devices` names 'gpu:0', but JAX has cpu:0"),
+    (["utils.run.mesh_devices = ['cpu:0', 'cpu:0']", "utils.run.mesh_shape = 'all:2'"],
+     "`utils.run.mesh_devices` is ['cpu:0', 'cpu:0'], which names a device twice"),
     (["utils.run.batch_size = 3"], "batch"),
+    (["utils.run.mesh_shape = 'model:0,batch:4'"],
+     "is 'model:0,batch:4', but each size must be at least 1"),
+    (["utils.run.layout_rules = 'batch:batch,length:batch'"],
+     "`utils.run.layout_rules` splits two dimensions of a tensor, Shape[outer_batch=1, "
+     "batch=4, length="),
 ])
 def test_what_jax_cannot_do_is_one_sentence(command, bindings, message):
   assert message in command.run("wrong", *MODEL, bindings=[*JAX, *bindings])
+
+
+PLACE = {"coordinator_address": "host:1234", "num_processes": 2, "process_id": 0}
+
+
+@pytest.mark.parametrize("bound, variables, needed", [
+    ({"coordinator_address": 5}, {}, "be the machine of process 0"),
+    ({"coordinator_address": ""}, {}, "be the machine of process 0"),
+    ({"coordinator_address": "host"}, {}, "be the machine of process 0"),
+    ({"coordinator_address": "host:99999"}, {}, "be the machine of process 0"),
+    ({"coordinator_address": None}, {}, "be the machine of process 0"),
+    ({"num_processes": 0}, {}, "be a positive integer"),
+    ({"num_processes": 2.5}, {}, "be a positive integer"),
+    ({"num_processes": None}, {}, "be a positive integer"),
+    ({"num_processes": None}, {"JAX_NUM_PROCESSES": "two"}, "be a positive integer"),
+    ({"process_id": 2}, {}, "be an integer from 0 to 1, another one in each process"),
+    ({"process_id": None}, {"JAX_PROCESS_ID": "-1"}, "be an integer from 0 to 1"),
+    ({"timeout_seconds": 0}, {}, "be a positive number of seconds, at most 1,000,000"),
+    ({"timeout_seconds": float("inf")}, {}, "be a positive number of seconds"),
+])
+def test_a_wrong_place_among_processes_is_named(
+    monkeypatch, bound, variables, needed):
+  gin.bind_parameter("synthesizer_mtf.runtime", "jax")
+  for name, value in {**PLACE, **bound}.items():
+    gin.bind_parameter(f"synthesizer_processes.{name}", value)
+  for name, text in variables.items():
+    monkeypatch.setenv(name, text)
+  (name, value), = bound.items()
+  shown = repr(next(iter(variables.values()), value))
+  with pytest.raises(ValueError, match=re.escape(
+      f"`synthesizer_processes.{name}` is {shown} but must {needed}")):
+    jax_runtime.place()
+
+
+def test_a_place_is_that_of_gin_and_else_that_of_jax_s_variables(monkeypatch):
+  monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "other:1")
+  monkeypatch.setenv("JAX_NUM_PROCESSES", "3")
+  monkeypatch.setenv("JAX_PROCESS_ID", "2")
+  assert jax_runtime.place() is None  # TensorFlow has one process.
+  gin.bind_parameter("synthesizer_mtf.runtime", "jax")
+  gin.bind_parameter("synthesizer_processes.process_id", 1)
+  assert jax_runtime.place() == processes.Place("other:1", 3, 1, 300)
+
+
+@only_new
+@pytest.mark.parametrize("error, why", [
+    (AssertionError(), ""), (RuntimeError("Unable to initialize backend.\nMore"),
+                             r" \(Unable to initialize backend\)")])
+def test_a_jax_without_devices_is_one_sentence(monkeypatch, error, why):
+  def no_devices():
+    raise error
+
+  monkeypatch.setattr("jax.devices", no_devices)
+  with pytest.raises(ValueError, match=(
+      f"^JAX finds no devices{why}: install .*, or change the environment variable "
+      r"JAX_PLATFORMS, which is .*\.$")):
+    arrays.Arrays("all:1")
 
 
 @only_new

@@ -177,13 +177,14 @@ def _trains_on_its_split(run):
 def _devices_fit_mesh(run):
   """Each part of the mesh has one device; TPUs have their own devices."""
   devices, shape = run.get("mesh_devices"), run.get("mesh_shape")
-  if devices is None or shape is None:
+  if shape is None:
     return
-  size = mtf.convert_to_shape(shape).size
-  if size < 1:
+  mesh_shape = mtf.convert_to_shape(shape)
+  if any(size < 1 for size in mesh_shape.to_integer_list):
     raise checks.Error(f"`{_name('mesh_shape')}` is {shape!r}, but each size must "
                        "be at least 1; write it as 'model:2,batch:4'.")
-  if len(devices) != size:
+  size = mesh_shape.size
+  if devices is not None and len(devices) != size:
     raise checks.Error(
         f"`{_name('mesh_devices')}` names {len(devices)} devices, {devices!r}, but "
         f"`{_name('mesh_shape')}` is {shape!r} and needs {size}; name one for "

@@ -30,6 +30,7 @@ _RUNTIMES = "tensorflow", "jax"
 _NEEDED = "0.12"  # The JAX that is tested; the extras of pyproject.toml have it.
 _PROCESSES = "synthesizer_processes"
 _AUTO = "auto"
+_LONGEST = 10 ** 6  # Seconds.
 
 
 @gin.configurable("synthesizer_mtf", module="synthesizer_mtf")
@@ -102,16 +103,19 @@ def place(coordinator_address: str | None = None, num_processes: int | None = No
   """
   is_jax = chosen()[0] == "jax"
   variables = os.environ if is_jax else {}
-  address: Any = coordinator_address or variables.get("JAX_COORDINATOR_ADDRESS")
-  checks.require(checks.is_number(timeout_seconds) and timeout_seconds > 0,
-                 f"{_PROCESSES}.timeout_seconds", timeout_seconds,
-                 "be a positive number of seconds")
+  address: Any = coordinator_address
+  if address is None:
+    address = variables.get("JAX_COORDINATOR_ADDRESS") or None
+  checks.require(
+      checks.is_number(timeout_seconds) and 0 < timeout_seconds <= _LONGEST,
+      f"{_PROCESSES}.timeout_seconds", timeout_seconds,
+      f"be a positive number of seconds, at most {_LONGEST:,}")
   number: Any
   index: Any
   number, index = (
-      int(variables[name]) if value is None and variables.get(name, "").isdigit() else
-      value for name, value in (("JAX_NUM_PROCESSES", num_processes),
-                                ("JAX_PROCESS_ID", process_id)))
+      (int(text) if text.isdigit() else text or None) if value is None else value
+      for value, text in ((num_processes, variables.get("JAX_NUM_PROCESSES", "")),
+                          (process_id, variables.get("JAX_PROCESS_ID", ""))))
   if address is None and number is None and index is None:
     return None
   if not is_jax:
@@ -122,12 +126,16 @@ def place(coordinator_address: str | None = None, num_processes: int | None = No
     return processes.Place(_AUTO, 0, 0, timeout_seconds)
   host, _, port = str(address).rpartition(":")
   checks.require(
-      bool(host) and port.isdigit(), f"{_PROCESSES}.coordinator_address", address,
-      "be the machine of process 0 and a free port there", "write it as 'host:1234'")
-  checks.check_whole(f"{_PROCESSES}.num_processes", number)
+      bool(host) and port.isdecimal() and 0 < int(port) < 2 ** 16,
+      f"{_PROCESSES}.coordinator_address", address,
+      "be the machine of process 0 and a free port there",
+      "write it as 'host:1234', here or in JAX_COORDINATOR_ADDRESS")
+  checks.check_whole(f"{_PROCESSES}.num_processes", number,
+                     remedy="bind it, or set JAX_NUM_PROCESSES")
   checks.require(
       checks.is_whole(index, 0) and index < number, f"{_PROCESSES}.process_id", index,
-      f"be an integer from 0 to {number - 1}, another one in each process")
+      f"be an integer from 0 to {number - 1}, another one in each process",
+      "bind it, or set JAX_PROCESS_ID")
   if number == 1:
     return None
   return processes.Place(address, number, index, timeout_seconds)
