@@ -1,12 +1,12 @@
 """Times training by the command in TensorFlow, through JAX, and its step alone.
 
-  python -m studies.jax_on_cpus --output=FOLDER --gin_file=dataset.gin \\
+  python -m studies.jax_on_cpus --output=FOLDER -- --gin_file=dataset.gin \\
     --gin_file=models/laptop.gin --gin_file=attention/r+v.gin ...
 
-Further flags go to `synthesizer_mesh_transformer`. Three ways take turns: a training in
-TensorFlow, one with jax.gin, and the exported step, which JAX runs without TensorFlow
-on random ids. The table has the milliseconds of a step: the median of the turns, the
-least and the most. Those of trainings are by the last `global_step/sec`.
+Flags after `--` go to `synthesizer_mesh_transformer`. Three ways take turns: a training
+in TensorFlow, one with jax.gin, and the exported step, which JAX runs without
+TensorFlow on random ids. The table has the milliseconds of a step: the median of the
+turns, the least and the most. Those of trainings are by the last `global_step/sec`.
 """
 
 import argparse
@@ -59,8 +59,9 @@ def main(argv: list[str] | None = None) -> None:
       description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--output", required=True, metavar="FOLDER")
   parser.add_argument("--turns", type=int, default=5)
-  args, flags = parser.parse_known_args(argv)
-  jax = [*flags, "--gin_file=jax.gin"]
+  parser.add_argument("flags", nargs="*", help=argparse.SUPPRESS)
+  args = parser.parse_args(argv)
+  flags, jax = args.flags, [*args.flags, "--gin_file=jax.gin"]
   times: dict[str, list[float]] = {"TensorFlow": [], "JAX": [], "its step alone": []}
   for turn in range(args.turns):
     folder = os.path.join(args.output, str(turn))

@@ -5,10 +5,12 @@
 FOLDER holds modeling_synthesizer.py. For each of COUNT draws the script prints a line
 of JSON: the draw, the largest `error`, and what is `allowed`. The reference is each
 text alone: without padding, without a cache, in float32. The first draw is compiled.
-The last line holds the messages about what is `refused`.
+The last line holds the messages about what is `refused`, and the errors of layers that
+are used `alone`.
 """
 
 import importlib
+import itertools
 import json
 import pathlib
 import random
@@ -45,7 +47,7 @@ def main(folder, count, seed):
       case.model.forward = torch.compile(case.model.forward, backend="eager")
     error, allowed = case.compare()
     print(json.dumps({**drawn, "error": error, "allowed": allowed}), flush=True)
-  print(json.dumps({"refused": refused(code)}), flush=True)
+  print(json.dumps({"refused": refused(code), "alone": alone(code)}), flush=True)
 
 
 def draw(rng, number):
@@ -205,11 +207,44 @@ class Case:
                          for text, pad in zip(texts, pads)]))
 
 
+def configuration(code, **attentions):
+  return code.SynthesizerConfig(
+      vocab_size=IDS, d_model=8, d_kv=2, d_ff=8, num_layers=1, num_heads=2,
+      decoder_start_token_id=0, **attentions)
+
+
+def alone(code):
+  """Differences of a new layer's outputs from those of each text alone, by its parts.
+
+  Masks of all dtypes have padding on either side, or are missing.
+  """
+  errors = {}
+  for is_decoder, parts in itertools.product(
+      (False, True), [*([part] for part in PARTS), PARTS[:3]]):
+    config = configuration(code)
+    config.is_decoder = is_decoder
+    torch.manual_seed(1)
+    layer = code.SynthesizerAttention(config, {"synthesizers": [
+        {**part, "max_length": MAX_LENGTH} if part["name"] not in ("V", "Pattern") else
+        part for part in parts]}, 0, False).eval()
+    x = torch.randn(3, 7, 8)
+    texts = [(0, 7), (3, 7), (0, 4)]
+    wanted = [layer(x[i:i + 1, first:last])[0][0]
+              for i, (first, last) in enumerate(texts)]
+    index = torch.arange(7)
+    mask = torch.stack([(first <= index) & (index < last) for first, last in texts])
+    outputs = [layer(x, mask=mask.to(dtype))[0]
+               for dtype in (torch.bool, torch.int64, torch.float32)]
+    errors[f"{is_decoder} {parts}"] = max(
+        [(output[i, first:last] - wanted[i]).abs().max().item() for output in outputs
+         for i, (first, last) in enumerate(texts)] +
+        [(layer(x)[0][0] - wanted[0]).abs().max().item()])
+  return errors
+
+
 def refused(code):
   """Messages about arguments that the model cannot take, by name."""
-  config = code.SynthesizerConfig(
-      vocab_size=IDS, d_model=8, d_kv=2, d_ff=8, num_layers=1, num_heads=2,
-      decoder_start_token_id=0, encoder_attention="R", decoder_attention="R+V")
+  config = configuration(code, encoder_attention="R", decoder_attention="R+V")
   model = code.SynthesizerForConditionalGeneration(config).eval()
   ids = torch.ones(2, 5, dtype=torch.long)
   sliding, full, cross = (
@@ -229,6 +264,16 @@ def refused(code):
       for _ in range(2):  # The second call finds the tokens of the first in the cache.
         model(input_ids=ids, decoder_input_ids=ids[:, :4], **more)
       messages[name] = None
+    except ValueError as error:
+      messages[name] = str(error)
+  for name, attentions in {
+      "key": {"encoder_atention": "R"}, "factors": {"decoder_attention": "R+FD"},
+      "key of a layer": {"encoder_attention": {"synthesizers": [], "weigths": "sum"}},
+      "weights": {"encoder_attention": {"synthesizers": [], "weights": "per_heads"}}
+      }.items():
+    try:
+      messages[name] = code.SynthesizerForConditionalGeneration(
+          configuration(code, **attentions))
     except ValueError as error:
       messages[name] = str(error)
   return messages

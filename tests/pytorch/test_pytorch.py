@@ -142,11 +142,20 @@ def test_padding_caches_dtypes_and_ways_to_decode_change_no_text(neighbours):
   assert not wrong and len(neighbours) > 1, "\n".join(map(str, wrong))
 
 
+def test_a_new_layer_alone_takes_masks_of_all_kinds_or_none(neighbours):
+  errors = neighbours[-1]["alone"]
+  assert len(errors) == 20 and max(errors.values()) < 1e-5, errors
+
+
 @pytest.mark.parametrize("what, message", [
     ("sliding", " of 8 tokens, but synthesized attention sees all; use a cache with"),
     ("cross", "static cache of cross-attention has max_cache_len 7, but there are 5 "),
     ("pairs", "attention_mask has the shape [2, 5, 5], which does not give the pos"),
     ("pairs of targets", "decoder_attention_mask has the shape [2, 1, 4, 4], which"),
-    ("length", "attention_mask is for 4 tokens, but the inputs have 5; give it a col")])
+    ("length", "attention_mask is for 4 tokens, but the inputs have 5; give it a c"),
+    ("key", "has the key 'encoder_atention', which nothing reads; did you mean 'en"),
+    ("factors", "FD has a = 1 and b = 1, but their product must be its max_length, 5"),
+    ("key of a layer", "an attention has the key 'weigths', which nothing reads; the "),
+    ("weights", "'weights' of an attention is 'per_heads'; give one of 'per_head', '")])
 def test_what_pytorch_cannot_compute_is_refused(neighbours, what, message):
   assert message in neighbours[-1]["refused"][what]

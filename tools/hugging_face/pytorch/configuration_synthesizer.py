@@ -18,15 +18,31 @@ A string such as "R+V" stands for a dict with the defaults of each part and
 "bias_shared".
 """
 
+import difflib
+
 import transformers
 
 DEFAULT = "V"
+_ATTENTIONS = ("encoder_attention", "decoder_attention")
+_KEYS = ("synthesizers", "weights", "relative_bias", "num_heads", "d_kv",
+         "dropout_rate", "softmax")
+_VALUES = {"weights": ("per_head", "per_layer", "sum"),
+           "relative_bias": ("bias_shared", "bias", None)}
 
 
 class SynthesizerConfig(transformers.T5Config):
   """T5's configuration, and the self-attention of each block."""
 
   model_type = "synthesizer"
+
+  def __init__(self, **kwargs):
+    """Takes T5's keys and the two of this class; refuses one that is mistyped."""
+    for key in kwargs:
+      near = difflib.get_close_matches(key, _ATTENTIONS, cutoff=.85)
+      if near and key not in _ATTENTIONS:
+        raise ValueError(f"the configuration has the key {key!r}, which nothing reads; "
+                         f"did you mean {near[0]!r}?")
+    super().__init__(**kwargs)
 
   def attention_of(self, is_decoder: bool) -> list[dict]:
     """Returns the description of the self-attention of each block of a stack."""
@@ -54,4 +70,11 @@ def _described(entry):
   if isinstance(entry, str):
     return {"synthesizers": [{"name": name} for name in entry.split("+")],
             "relative_bias": "bias_shared"}
+  for key, value in entry.items():
+    if key not in _KEYS:
+      raise ValueError(f"an attention has the key {key!r}, which nothing reads; the "
+                       f"keys are {', '.join(_KEYS)}.")
+    if key in _VALUES and value not in _VALUES[key]:
+      raise ValueError(f"{key!r} of an attention is {value!r}; give one of "
+                       f"{', '.join(map(repr, _VALUES[key]))}.")
   return entry

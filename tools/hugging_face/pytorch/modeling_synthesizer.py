@@ -320,6 +320,11 @@ class FactorizedDense(WithTables):
 
   def __init__(self, config, max_length=512, tile_length=None, a=1, b=1):
     super().__init__(config, max_length, tile_length)
+    if a * b != self.size:
+      raise ValueError(
+          f"FD has a = {a} and b = {b}, but their product must be its "
+          f"{'tile_length' if tile_length else 'max_length'}, {self.size}; give it "
+          "three that fit, as {'name': 'FD', 'max_length': 512, 'a': 16, 'b': 32}.")
     self.W1 = self.projection()
     self.WA = self.table(self.heads, self.d_kv, a)
     self.WB = self.table(self.heads, self.d_kv, b)
@@ -385,7 +390,10 @@ SYNTHESIZERS = {
 
 
 class SynthesizerAttention(nn.Module):
-  """Self-attention with synthesized logits, in the place of `T5Attention`."""
+  """Self-attention with synthesized logits, in the place of `T5Attention`.
+
+  It also works alone, with a mask [batch, length] or without one.
+  """
 
   def __init__(self, config: SynthesizerConfig, attention: dict, layer_idx: int,
                has_relative_bias: bool):
@@ -423,6 +431,8 @@ class SynthesizerAttention(nn.Module):
     if has_relative_bias:
       self.relative_attention_bias = nn.Embedding(self.buckets, heads)
     self.gradient_checkpointing = False  # T5 sets it, and the block does the rest.
+    for module in (*self.synthesizers, self):
+      module.reset_parameters()
 
   def reset_parameters(self) -> None:
     if hasattr(self, "alpha"):
@@ -438,7 +448,8 @@ class SynthesizerAttention(nn.Module):
 
     Args:
       hidden_states: <float>[batch, length, d_model]
-      mask: as `SynthesizerStack` makes it.
+      mask: as `SynthesizerStack` makes it; or of any dtype [batch, memory_length], 0
+        for padding, on either side; or None without padding.
       position_bias: <float>[1, heads, length, memory_length], the relative position
         bias that an earlier layer has computed; or None.
       layer_head_mask: <float>[1, heads, 1, 1] or None.
@@ -449,6 +460,7 @@ class SynthesizerAttention(nn.Module):
     Returns:
       what `T5Attention` returns: the output, the position bias and the weights.
     """
+    mask = self._as_of_stack(mask, hidden_states)
     value = split_heads(self.v(hidden_states), self.heads)
     if self.training and self.dropout:
       value = value * functional.dropout(torch.ones_like(value[..., :1]), self.dropout)
@@ -468,6 +480,16 @@ class SynthesizerAttention(nn.Module):
     if _MAJOR >= 5 or output_attentions:
       return output, position_bias, weights
     return output, position_bias
+
+  def _as_of_stack(self, mask, x):
+    """A mask as `SynthesizerStack` makes it, for a layer that is used alone."""
+    if mask is None:
+      return x.new_zeros(1, 1, 1, 1) if self.is_decoder else torch.ones(
+          1, 1, 1, 1, dtype=torch.bool, device=x.device)
+    if mask.dim() != 2:
+      return mask
+    rows = 1 if self.is_decoder else x.shape[1]  # Padding may be on either side.
+    return mask.bool()[:, None, None].expand(-1, -1, rows, -1)
 
   def _remember(self, cache, key, value, cache_position):
     """Returns the index of the first query, and the keys and values of all tokens."""
