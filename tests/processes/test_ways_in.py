@@ -3,6 +3,7 @@
 test_launcher.py tests the command itself.
 """
 
+import json
 import os
 import re
 
@@ -27,6 +28,7 @@ from synthesizer_mtf.attention import functions
 from synthesizer_mtf.t5 import stack
 from synthesizer_mtf.trainer.command import mtf_model
 from synthesizer_mtf.trainer.command import precedence
+from synthesizer_mtf.trainer.model import prediction
 import t5.models
 from t5.models import mesh_transformer
 from t5.models import mesh_transformer_main
@@ -276,6 +278,37 @@ def test_a_step_that_does_not_exist_is_refused_by_every_method(folder, tmp_path)
   assert os.listdir(tmp_path) == ["lines"]
 
 
+def test_texts_are_answered_as_files_are_and_by_a_session_that_stays(
+    folder, tmp_path, monkeypatch):
+  folder.parse("synthesizer_decode_length.tokens = 5")
+  built, graph = [], prediction.Graph.__init__
+  monkeypatch.setattr(prediction.Graph, "__init__", lambda *args: (
+      built.append(args), graph(*args))[1])
+  texts = ["house", "", "spring house", "a", "b"]  # More than a batch of four.
+  (tmp_path / "texts").write_text("\n".join(texts) + "\n")
+  for bindings, read in ([], str), (["synthesizer_answers.number = 2"], json.loads):
+    model = folder.model("stock", *bindings)
+    beams = {"beam_size": 1 + len(bindings), "temperature": 0}
+    path = model.predict(str(tmp_path / "texts"), str(tmp_path / "out"), **beams)
+    lines = [read(line) for line in launching.decoded(tmp_path / path)]
+    built.clear()
+    assert model.predict(texts, **beams) == lines
+    assert len(built) == 1
+    with monkeypatch.context() as patch:  # The graph and its variables stay.
+      patch.setattr(tf.train.Saver, "restore", None)
+      assert model.predict((texts[3], texts[0]), **beams) == [lines[3], lines[0]]
+      assert model.predict([], **beams) == []
+    assert len(built) == 1
+  both = model.predict(texts[:1], checkpoint_steps=[0, 1], **beams)
+  assert set(both) == {0, 1} and both[1] == lines[:1] and len(built) == 3
+  model.batch_size = 2
+  assert model.predict(texts, **beams) == lines and len(built) == 4
+  model.close()
+  with pytest.raises(RuntimeError, match="closed Session"):
+    built[-1][0].run([])
+  assert model.predict(texts, **beams) == lines and len(built) == 5
+
+
 def test_sizes_of_model_files_give_way_to_the_folder_and_sizes_of_ones_own_are_refused(
     folder, tuned, built, monkeypatch):
   said = []
@@ -335,7 +368,7 @@ def test_the_page_on_python(folder, monkeypatch, capfd):
   assert attention(folder.folder / "tiny" / "r+v") == R_V
   assert attention(folder.folder / "tiny" / "d_from_r+v")[1] >= {"W1", "W2"}
   assert list((folder.folder / "tiny").glob("r+v/validation_eval/*_1_predictions"))
-  assert len(launching.decoded(folder.folder / page["path"])) == 2
+  assert launching.decoded(folder.folder / page["path"]) == page["answers"]
   exported = folder.folder / page["folder"]
   saved = [name for name, _ in tf.train.list_variables(
       f"{exported}/variables/variables")]

@@ -120,7 +120,12 @@ CALLS = [
     (lambda new, c: new().finetune(c.task, 1, "no"), "pretrained_model_dir` is 'no', "),
     (lambda new, c: new().finetune(c.task, 1, c.lines, [7]),
      "pretrained_checkpoint_step` is [7] but must be the step of one"),
-    (lambda new, c: new().predict(["a"], "b"), "input_file` is ['a'] but must be the"),
+    (lambda new, c: new().predict(["a"], "b"), "output_file` is 'b', but `input_file` "
+     "is a list of texts, whose answers `predict` returns; leave it out, or give"),
+    (lambda new, c: new().predict(["a"], checkpoint_steps=None), "checkpoint_steps` i"),
+    (lambda new, c: new().predict(["a", 1]), "input_file` is ['a', 1] but must be a l"),
+    (lambda new, c: new().predict(["a"]), "model_dir` is '{folder}', where there is n"),
+    (lambda new, c: new().predict(c.lines), "MtfModel.predict needs the argument `out"),
     (lambda new, c: new().predict(NOWHERE, c.lines),
      "input_file` is '/nowhere/x', but there is no such file"),
     (lambda new, c: new().predict(c.lines, NOWHERE),

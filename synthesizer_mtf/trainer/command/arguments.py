@@ -61,10 +61,11 @@ def passed(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stock(method):
-  """The parameters of T5's method, without `self`; its `tpu` is None by default."""
+  """The parameters of T5's method, without `self`; two are None by default."""
   known = [*inspect.signature(
       getattr(mtf_model.MtfModel, method)).parameters.values()][1:]
-  return [p.replace(default=None) if p.name == "tpu" else p for p in known]
+  return [p.replace(default=None) if p.name in ("tpu", "output_file") else p
+          for p in known]
 
 
 _STOCK = {method: _stock(method) for method in (
@@ -109,9 +110,19 @@ def checked(method: Callable[..., Any]) -> Callable[..., Any]:
   return wrapped
 
 
+def _where(method):
+  return "MtfModel" if method == "__init__" else f"MtfModel.{method}"
+
+
+def missing(method: str, name: str) -> ArgumentError:
+  """The error of a call of a method without an argument that it needs."""
+  return ArgumentError(
+      f"{_where(method)} needs the argument `{name}`; pass `{name}=...`.")
+
+
 def _bound(method, signature, args, kwargs):
   """The arguments of a call by name, checked."""
-  where = "MtfModel" if method == "__init__" else f"MtfModel.{method}"
+  where = _where(method)
   kwargs = {_ALIASES.get(method, {}).get(name, name): value
             for name, value in kwargs.items()}
   for name in kwargs.keys() - signature.parameters.keys():
@@ -120,10 +131,8 @@ def _bound(method, signature, args, kwargs):
   try:
     given = signature.bind(*args, **kwargs).arguments
   except TypeError as error:
-    missing = [name for name, p in list(signature.parameters.items())[len(args):]
+    lacking = [name for name, p in list(signature.parameters.items())[len(args):]
                if p.default is p.empty and name not in kwargs]
-    raise ArgumentError(
-        f"{where} needs the argument `{missing[0]}`; pass `{missing[0]}=...`."
-        if missing else f"{where} gets {error}; pass arguments by their names."
-        ) from None
+    raise missing(method, lacking[0]) if lacking else ArgumentError(
+        f"{where} gets {error}; pass arguments by their names.") from None
   return {name: value_checks.read(name, value) for name, value in given.items()}

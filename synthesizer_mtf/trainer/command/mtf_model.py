@@ -36,6 +36,7 @@ from synthesizer_mtf.trainer.data import token_batches
 from synthesizer_mtf.trainer.data import unknown_pieces
 from synthesizer_mtf.trainer.model import answers
 from synthesizer_mtf.trainer.model import padding
+from synthesizer_mtf.trainer.model import texts
 from synthesizer_mtf.trainer.watching import console
 from synthesizer_mtf.trainer.watching import progress
 from synthesizer_mtf.trainer.watching import results
@@ -97,6 +98,7 @@ class MtfModel(mtf_model.MtfModel):
     self._texts: Callable[[], int | None] = _unknown
     self._is_settled = False  # Whether gin holds what counts for a running method.
     self._validation: dict[str, Any] | None = None  # Of `finetune`, which trains.
+    self._answers: Any = None  # What `predict` has answered for, and a `texts.Texts`.
     batch = given.get("batch_size", _ONE_SEQUENCE)
     if given.get("sequence_length") or not token_batches.counts_tokens(batch):
       self.batch_size = batch
@@ -290,16 +292,25 @@ class MtfModel(mtf_model.MtfModel):
       super().finetune(**given)
 
   @arguments.checked
-  def predict(self, given: dict[str, Any]) -> str | list[str]:
-    """Predicts as T5 does, with this model's bindings.
+  def predict(self, given: dict[str, Any]) -> Any:
+    """Predicts as T5 does, with this model's bindings; or answers a list of texts.
+
+    The graph and the checkpoint that answer texts stay for the next call, until it asks
+    for something else than other texts, or `close` is called.
 
     Returns:
       the path of the file that it wrote; a list of them unless `checkpoint_steps` is
-      one step.
+      one step. For texts, a list of their answers, each a text; or a dict of "outputs"
+      and "scores", as in a file, if `synthesizer_answers.number` is bound. Unless
+      `checkpoint_steps` is one step, a dict of such lists by step.
 
     Raises:
       ValueError: a file is missing, or beam search has a temperature.
     """
+    if not isinstance(given["input_file"], str):
+      return self._answered(**given)
+    if given.get("output_file") is None:
+      raise arguments.missing("predict", "output_file")
     with (self._settled(self._own()),
           results.files(given["output_file"]) as paths):
       _find_steps(given, "checkpoint_steps", self._model_dir)
@@ -313,6 +324,47 @@ class MtfModel(mtf_model.MtfModel):
     one = isinstance(given.get("checkpoint_steps", -1), int) and len(paths) == 1
     return paths[0] if one else paths
 
+  def _answered(self, input_file, output_file=None, checkpoint_steps=-1, **given):
+    """The answers to texts, as `predict` returns them."""
+    if output_file is not None or checkpoint_steps is None:
+      wrong, value = (("checkpoint_steps", None) if output_file is None else
+                      ("output_file", output_file))
+      raise checks.Error(
+          f"`{wrong}` is {value!r}, but `input_file` is a list of texts, whose answers "
+          "`predict` returns; leave it out, or give the path of a file of lines.")
+    _check_trained(self._model_dir)
+    paths = (complete.find(self._model_dir) if checkpoint_steps == "all" else
+             complete.at_steps(self._model_dir, checkpoint_steps, "`checkpoint_steps`",
+                               "model_dir"))
+    made = {complete.saved_step(path): self._answering(path, given)(input_file)
+            for path in paths}
+    return made.popitem()[1] if isinstance(checkpoint_steps, int) else made
+
+  def _answering(self, path, given):
+    """What answers texts by a checkpoint: that of the last call, if nothing differs."""
+    key = (path, tf.io.gfile.stat(f"{path}.index").mtime_nsec, given, self.batch_size,
+           self._sequence_length, repr(gin_internals.bindings()))
+    if self._answers is None or self._answers[0] != key:
+      self.close()
+      with self._settled(self._own()):
+        decoding = self._decoding(given)
+        self._check("infer")
+        vocabulary = decoding["vocabulary"]
+        self._answers = key, texts.Texts(
+            self.estimator(vocabulary), path, vocabulary, self._model_type,
+            (self.batch_size, self._sequence_length["inputs"]),
+            gin_files.bound("decode_from_file.repeats", 1))
+    return self._answers[1]
+
+  def close(self) -> None:
+    """Ends the session that `predict` keeps for the next texts, and frees its memory.
+
+    The next call of `predict` builds it again.
+    """
+    if self._answers is not None:
+      self._answers[1].close()
+    self._answers = None
+
   @arguments.checked
   def score(self, given: dict[str, Any]) -> Any:
     """Scores as T5 does, with this model's bindings.
@@ -320,15 +372,15 @@ class MtfModel(mtf_model.MtfModel):
     Raises:
       ValueError: a file is missing, or inputs have different numbers of targets.
     """
-    texts = given.get("inputs"), given.get("targets")
+    both = given.get("inputs"), given.get("targets")
     task = given.get("mixture_or_task_name")
     with self._settled(self._own()):
       self._check("score_from_dataset" if task else "score_from_strings", task,
-                  given.get("mixture_or_task_split"), texts=texts,
+                  given.get("mixture_or_task_split"), texts=both,
                   vocabulary=given.get("vocabulary"))
       _find_steps(given, "checkpoint_steps", self._model_dir)
       if not task:
-        self._texts = functools.partial(padding.texts_to_score, *texts)
+        self._texts = functools.partial(padding.texts_to_score, *both)
         if given.get("vocabulary") is None:
           given["vocabulary"] = mesh_transformer.get_vocabulary()
       return super().score(**given)

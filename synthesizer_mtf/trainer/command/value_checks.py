@@ -237,20 +237,12 @@ def path(name: str, value: Any) -> str:
   return text
 
 
-def _input(name, value):
-  """The path of a file of lines."""
-  if isinstance(value, (list, tuple)):
-    raise checks.Error(f"`{name}` is {value!r} but must be the path of a file; write "
-                       "the texts into a file, one in each line, and name the file.")
-  value = path(name, value)
-  file_checks.check_lines(name, value)
-  return value
-
-
 def _texts(name, value):
-  """Texts to score, or the path of a file of them."""
+  """Texts, or the path of a file of lines."""
   if not isinstance(value, (list, tuple)):
-    return _input(name, value)
+    value = path(name, value)
+    file_checks.check_lines(name, value)
+    return value
   return checks.require(_are_texts(value), name, value,
                         "be a list of texts, or the path of a file of lines")
 
@@ -333,8 +325,7 @@ ROWS: list[tuple[str, str, Check]] = [
     ("", "keep_top_k", _TOP_K),
     ("", "model_dir pretrained_model_dir warm_start init_checkpoint summary_dir "
      "scores_file", path),
-    ("", "input_file", _input),
-    ("", "inputs targets", _texts),
+    ("", "input_file inputs targets", _texts),
     ("", "output_file", _output),
     ("", "export_dir", functools.partial(_output, folder=True)),
 ]
@@ -343,7 +334,7 @@ _BY_ARGUMENT = {name: check_value for _, names, check_value in ROWS
 # Arguments that cannot be None. Others may, and T5's command passes "" for them.
 _REQUIRED = {
     "attention", "batch_size", "beam_size", "checkpoint_step", "finetune_steps",
-    "input_file", "keep_top_k", "mixture_or_task_name", "model_dir", "output_file",
+    "input_file", "keep_top_k", "mixture_or_task_name", "model_dir",
     "pretrained_checkpoint_step", "pretrained_model_dir", "steps", "temperature"}
 
 # The packages whose functions are checked. Values of a user's own functions are not:

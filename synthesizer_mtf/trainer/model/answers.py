@@ -12,6 +12,7 @@ samples and classes in that of the scores.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import contextvars
 import json
@@ -157,17 +158,26 @@ class _Lines:
 
   def predict(self, *args, **kwargs):
     for example in self._estimator.predict(*args, **kwargs):
-      yield {**example, "outputs": self._line(example)}
+      line = json.dumps(several(example, self._vocabulary), ensure_ascii=False)
+      yield {**example, "outputs": line.encode()}
 
-  def _line(self, example):
-    line = {"outputs": [*map(self._text, example["outputs"])],
-            "scores": [round(float(score), 6) for score in example["scores"]],
-            "lengths": example["lengths"].tolist()}
-    if isinstance(example["inputs"], bytes):
-      line = {"inputs": example["inputs"].decode("utf-8", "replace"), **line}
-    return json.dumps(line, ensure_ascii=False).encode()
 
-  def _text(self, output):
-    if isinstance(output, np.ndarray):
-      output = self._vocabulary.decode([int(x) for x in output])
-    return output.decode("utf-8", "replace") if isinstance(output, bytes) else output
+def several(example: Mapping[str, Any], vocabulary: Any) -> dict[str, Any]:
+  """What a line of the file says of a prediction that `with_scores` has made."""
+  shown = {"outputs": [_read(output, vocabulary) for output in example["outputs"]],
+           "scores": [round(float(score), 6) for score in example["scores"]],
+           "lengths": example["lengths"].tolist()}
+  if isinstance(example["inputs"], bytes):
+    shown = {"inputs": example["inputs"].decode("utf-8", "replace"), **shown}
+  return shown
+
+
+def text(example: Mapping[str, Any], vocabulary: Any) -> str:
+  """The text of a prediction, by the vocabulary of the targets if it is ids."""
+  return _read(example["outputs"], vocabulary)
+
+
+def _read(output, vocabulary):
+  if isinstance(output, np.ndarray):
+    output = vocabulary.decode([int(x) for x in output])
+  return output.decode("utf-8", "replace") if isinstance(output, bytes) else output

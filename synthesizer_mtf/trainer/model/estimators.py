@@ -196,11 +196,34 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
             input_fn, predict_keys, hooks, path, yield_single_examples))
         return
       spec, batches = data
+      yield from self.staying(spec, path)(batches, self.texts(), predict_keys)
+
+  def staying(self, spec: dict[str, tf.TypeSpec], path: str) -> Callable[
+      ..., Iterator[dict[str, Any]]]:
+    """Makes a graph with the variables of a checkpoint, which predicts again and again.
+
+    Args:
+      spec: the batches that it is for.
+      path: the checkpoint.
+
+    Returns:
+      a function of `batches`, `number` and `keys` of `prediction.examples`, until
+      `close`.
+
+    Raises:
+      ValueError: the checkpoint is not usable.
+    """
+    path = self._usable(path)
+    with self._restoring(path):
       graph = self._graph_for(spec)
       graph.restore(path)
-      yield from decode_length.counted(scoring.checked(prediction.examples(
-          graph, batches, predict_keys, by_length=not self.keeps_batches(),
-          number=self.texts())))
+    by_length = not self.keeps_batches()
+
+    def predict(batches, number=None, keys=None):
+      return decode_length.counted(scoring.checked(prediction.examples(
+          graph, batches, keys, by_length, number)))
+
+    return predict
 
   def _call_model_fn_eval(self, input_fn, config):
     """Gives `loss` its mean over the tokens, not over batches, which may be empty."""
@@ -211,10 +234,15 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
 
   def _graph_for(self, spec):
     if self._predicting is None or not self._predicting.serves(spec):
-      if self._predicting is not None:
-        self._predicting.close()
+      self.close()
       self._predicting = prediction.Graph(self, spec)
     return self._predicting
+
+  def close(self) -> None:
+    """Ends the session of the last prediction, and frees its variables."""
+    if self._predicting is not None:
+      self._predicting.close()
+    self._predicting = None
 
   def is_on_cpus(self) -> bool:
     """Whether the model runs without TPUs."""

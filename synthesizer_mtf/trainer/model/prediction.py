@@ -17,6 +17,7 @@ from synthesizer_mtf.trainer.checkpoints import matching
 from synthesizer_mtf.trainer.data import decode_length
 from synthesizer_mtf.trainer.model import answers
 from synthesizer_mtf.trainer.model import session
+from synthesizer_mtf.trainer.watching import progress
 import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 from tqdm import auto as tqdm
@@ -25,6 +26,7 @@ from tqdm import auto as tqdm
 # So many have texts of all lengths, and 256 batches of 16 texts of 512 tokens take only
 # 8 MiB.
 _SORTED = 256
+_UNSEEN = 1  # Seconds of a prediction that shows no bar.
 
 Batch = dict[str, np.ndarray]
 
@@ -86,7 +88,8 @@ def examples(graph: Graph, batches: Iterable[Batch], keys: Iterable[str] | None,
     number: the number of examples that are no padding; None if padding has no tokens.
   """
   batches, begin = iter(batches), 0
-  with tqdm.tqdm(desc="predict", unit=" texts", total=0, mininterval=1) as bar:
+  with tqdm.tqdm(desc="predict", unit=" texts", total=0, delay=_UNSEEN,
+                 mininterval=progress.period_of_bar()) as bar:
     while taken := [*itertools.islice(batches, _SORTED)]:
       together = {name: np.concatenate([batch[name] for batch in taken])
                   for name in taken[0]}

@@ -6,6 +6,7 @@ The progress is a line in the log about every ten seconds; in a notebook it is o
 from collections.abc import Sequence
 import datetime
 import math
+import sys
 import time
 from typing import Any
 
@@ -23,6 +24,12 @@ from tqdm import auto as tqdm
 _PERIOD = 10.  # Seconds between two lines.
 _PERIOD_OF_BAR = .5  # Seconds until a bar changes; it takes no more lines.
 _PRINTED = b"step, tf_loss"  # How the line of Mesh TensorFlow's `tf.Print` begins.
+
+
+def period_of_bar() -> float:
+  """Seconds until a bar changes; in a file, where each change is text, more."""
+  changes = console.in_notebook() or sys.stderr.isatty()
+  return _PERIOD_OF_BAR if changes else _PERIOD
 
 
 def quiet(spec: tf.estimator.EstimatorSpec) -> tf.estimator.EstimatorSpec:
