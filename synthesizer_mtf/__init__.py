@@ -52,6 +52,7 @@ from synthesizer_mtf.trainer.model import get_estimator
 from synthesizer_mtf.trainer.model import learning_rates
 from synthesizer_mtf.trainer.model import step_export
 from synthesizer_mtf.trainer.model.summaries import train_with_attention_summaries
+from synthesizer_mtf.trainer.watching import notebook
 
 __all__ = [
     "Axes",
@@ -80,3 +81,4 @@ gin_past.apply()
 stack.apply()
 get_estimator.apply()
 mtf_model.apply()
+notebook.apply()

@@ -50,6 +50,14 @@ def test_an_error_of_our_own_checks_is_one_line(check, temporary, capsys):
       check is within_gin)
 
 
+def test_in_python_an_error_of_our_own_checks_is_without_gins_calls():
+  with pytest.raises(checks.Error) as error, messages.without_calls():
+    within_gin()
+  assert str(error.value.__cause__).partition("\n")[0] == str(error.value)
+  with pytest.raises(checks.LengthError), messages.without_calls():
+    checks.check_length("R.max_length", 2, 3)
+
+
 def binding():
   gin.external_configurable(
       lambda a=gin.REQUIRED: a, "needs_a", module="tests")()

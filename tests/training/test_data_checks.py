@@ -98,6 +98,8 @@ CALLS = [
      "pass `steps=...`."),
     (lambda new, c: new().train(c.task, step=1), "MtfModel.train has no argument "
      "'step'. Did you mean steps?"),
+    (lambda new, c: new().train(c.task, 5, batch_size=4),
+     "MtfModel.train has no argument 'batch_size'. Pass it to MtfModel."),
     (lambda new, c: new().train(c.task, "5"), "steps` is '5' but must be a positive i"),
     (lambda new, c: new(model_type="lm").train(c.task, 1), "mixture_or_task_name` is "
      "'tests_no_metrics', but 'tests_no_metrics' has inputs, and `model_type` is 'lm'"),

@@ -72,6 +72,9 @@ _STOCK = {method: _stock(method) for method in (
     "__init__", "train", "eval", "finetune", "predict", "score", "export")}
 
 
+_SIGNATURES: dict[str, inspect.Signature] = {}  # Those of `checked` methods.
+
+
 @contextlib.contextmanager
 def naming(method: str) -> Iterator[None]:
   """Lets messages in a `with` block name the arguments of a method of `MtfModel`."""
@@ -95,11 +98,12 @@ def checked(method: Callable[..., Any]) -> Callable[..., Any]:
   name = method.__name__
   own = [p for p in inspect.signature(method).parameters.values()
          if p.kind is p.KEYWORD_ONLY]
-  signature = inspect.Signature([*_STOCK[name], *own])
+  signature = _SIGNATURES[name] = inspect.Signature([*_STOCK[name], *own])
 
   @functools.wraps(method)
   def wrapped(self, *args, **kwargs):
-    with (console.shown(), switch.started(), naming(name), messages.explained_files()):
+    with (console.shown(), switch.started(), naming(name), messages.without_calls(),
+          messages.explained_files()):
       given = _bound(name, signature, args, kwargs)
       others = {p.name: given.pop(p.name) for p in own if p.name in given}
       return method(self, given, **others)
@@ -126,8 +130,11 @@ def _bound(method, signature, args, kwargs):
   kwargs = {_ALIASES.get(method, {}).get(name, name): value
             for name, value in kwargs.items()}
   for name in kwargs.keys() - signature.parameters.keys():
-    raise ArgumentError(f"{where} has no argument {name!r}."
-                        f"{checks.did_you_mean(name, signature.parameters)}")
+    others = [_where(other) for other, known in _SIGNATURES.items()
+              if name in known.parameters]
+    meant = (f" Pass it to {others[0]}." if others else
+             checks.did_you_mean(name, signature.parameters))
+    raise ArgumentError(f"{where} has no argument {name!r}.{meant}")
   try:
     given = signature.bind(*args, **kwargs).arguments
   except TypeError as error:

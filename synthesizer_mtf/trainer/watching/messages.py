@@ -73,6 +73,18 @@ def explained_files() -> Iterator[None]:
     raise
 
 
+@contextlib.contextmanager
+def without_calls() -> Iterator[None]:
+  """Raises our errors of a `with` block without the calls that gin adds to them."""
+  try:
+    yield
+  except checks.Error as error:
+    sentence, places = _split(error)
+    if not places:
+      raise
+    raise checks.Error(sentence) from error
+
+
 def _without_files(excepthook):
   def hook(args):
     if args.exc_value is None or not _unwritten(args.exc_value):

@@ -10,8 +10,6 @@ from types import FrameType
 from synthesizer_mtf.trainer.watching import callbacks
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_WAIT = b"\nStopping after this step, with a checkpoint; Ctrl-C again stops at once.\n"
-_AT_ONCE = "Stopped at once; the same command continues from the last checkpoint."
 _OURS = [False]  # Whether the process runs our command, and nothing else.
 
 
@@ -22,6 +20,15 @@ def own_process() -> None:
   that is in it.
   """
   _OURS[0] = True
+
+
+def _work():
+  """What the user repeats to go on."""
+  return "command" if _OURS[0] else "call"
+
+
+def _at_once():
+  return f"Stopped at once; the same {_work()} continues from the last checkpoint."
 
 
 class Stopped(KeyboardInterrupt):
@@ -77,7 +84,7 @@ class StopAfterStep(callbacks.Callback):
       for number, handler in before.items():
         signal.signal(number, handler)
     if self._number is not None:
-      raise Stopped(f"Stopped at step {self._last_step}; the same command continues "
+      raise Stopped(f"Stopped at step {self._last_step}; the same {_work()} continues "
                     "from there.", self._number)
 
   def _note(self, number, frame):
@@ -94,10 +101,10 @@ class StopAfterStep(callbacks.Callback):
 
   def _raise_if_interrupted_again(self):
     if self._ends_at_once:
-      raise Stopped(_AT_ONCE, signal.SIGINT)
+      raise Stopped(_at_once(), signal.SIGINT)
 
   def _stop_at_once(self, number):
-    raise Stopped("Stopped before the first step; the same command starts again.",
+    raise Stopped(f"Stopped before the first step; the same {_work()} starts again.",
                   number)
 
   @contextlib.contextmanager
@@ -125,12 +132,13 @@ class StopAfterStep(callbacks.Callback):
       if interrupted and number[0] == signal.SIGINT:
         self._ends_at_once = True  # Python's handler may see two signals as one.
         if _OURS[0]:
-          _say(f"\n{_AT_ONCE}\n".encode())
+          _say(_at_once())
           os._exit(128 + signal.SIGINT)
       interrupted = interrupted or number[0] == signal.SIGINT
       if self._at_work and not has_said:
         has_said = True
-        _say(_WAIT)
+        again = "Ctrl-C again" if _OURS[0] else "another interrupt"
+        _say(f"Stopping after this step, with a checkpoint; {again} stops at once.")
 
   def on_start(self, training: callbacks.Training) -> None:
     if self._number is not None and not self._at_work:
@@ -146,4 +154,4 @@ class StopAfterStep(callbacks.Callback):
 
 def _say(text):
   with contextlib.suppress(OSError):  # The terminal may be closed.
-    os.write(2, text)
+    os.write(2, f"\n{text}\n".encode())
