@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 import glob
-import math
 import os
 import pathlib
 import re
@@ -11,7 +10,6 @@ import statistics
 from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 from synthesizer_mtf.trainer.watching import results
-import tensorflow.compat.v1 as tf
 
 Folder = str | pathlib.Path
 
@@ -31,24 +29,13 @@ def latest_step(model_dir: Folder) -> int:
 
 
 def num_parameters(model_dir: Folder) -> int:
-  """Returns the number of trained parameters.
-
-  Trained parameters have slots of the optimizer; a fixed table has none.
-  """
-  path = complete.latest(str(model_dir))
-  shapes = dict(tf.train.list_variables(path))
-  trained = {optimizer_slots.split(name, shapes)[0] for name in shapes
-             if optimizer_slots.is_slot(name, shapes)}
-  return sum(math.prod(shapes[name]) for name in trained)
+  """Returns the number of trained parameters of the newest checkpoint."""
+  return optimizer_slots.count_trained(complete.latest(str(model_dir)))
 
 
 def scalars(folder: Folder) -> Iterator[tuple[str, int, float]]:
   """Yields (tag, step, value) from the event files of one folder."""
-  for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*"))):
-    try:
-      yield from results.scalars(path)
-    except tf.errors.DataLossError:
-      continue  # A process was stopped while writing this; the rest is complete.
+  return results.logged(str(folder))
 
 
 def steps_per_second(model_dir: Folder) -> float:

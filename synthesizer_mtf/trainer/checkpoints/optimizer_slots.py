@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
+import math
 import re
 
 from absl import logging
@@ -49,6 +50,16 @@ def is_slot(name: str, variables: Collection[str] | None = None,
             endings: Collection[str] = ()) -> bool:
   """Whether this variable is a slot; the arguments are those of `split`."""
   return bool(split(name, variables, endings)[1])
+
+
+def count_trained(path: str) -> int:
+  """The number of trained parameters in a checkpoint.
+
+  Trained parameters have slots of the optimizer; a fixed table has none.
+  """
+  shapes = dict(tf.train.list_variables(path))
+  trained = {split(name, shapes)[0] for name in shapes if is_slot(name, shapes)}
+  return sum(math.prod(shapes[name]) for name in trained)
 
 
 def learned(names: Collection[str], variables: Mapping[str, Sequence[int]],

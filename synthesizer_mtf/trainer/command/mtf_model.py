@@ -23,6 +23,7 @@ from synthesizer_mtf import patches
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.trainer.checkpoints import complete
 from synthesizer_mtf.trainer.checkpoints import model_folder
+from synthesizer_mtf.trainer.checkpoints import optimizer_slots
 from synthesizer_mtf.trainer.command import arguments
 from synthesizer_mtf.trainer.command import model_record
 from synthesizer_mtf.trainer.command import precedence
@@ -38,6 +39,7 @@ from synthesizer_mtf.trainer.model import answers
 from synthesizer_mtf.trainer.model import padding
 from synthesizer_mtf.trainer.model import texts
 from synthesizer_mtf.trainer.watching import console
+from synthesizer_mtf.trainer.watching import history
 from synthesizer_mtf.trainer.watching import progress
 from synthesizer_mtf.trainer.watching import results
 from synthesizer_mtf.trainer.watching import validation as validations
@@ -98,6 +100,7 @@ class MtfModel(mtf_model.MtfModel):
     self._texts: Callable[[], int | None] = _unknown
     self._is_settled = False  # Whether gin holds what counts for a running method.
     self._validation: dict[str, Any] | None = None  # Of `finetune`, which trains.
+    self._history: Any = None  # Of the last training.
     self._answers: Any = None  # What `predict` has answered for, and a `texts.Texts`.
     batch = given.get("batch_size", _ONE_SEQUENCE)
     if given.get("sequence_length") or not token_batches.counts_tokens(batch):
@@ -119,6 +122,21 @@ class MtfModel(mtf_model.MtfModel):
       batch = token_batches.rounded_down(batch, self._sequence_length)
     super(MtfModel, type(self)).batch_size.fset(self, batch)
 
+  def __repr__(self) -> str:
+    with console.shown():  # Without a warning of TensorFlow.
+      path = complete.chosen(self._model_dir)
+    try:
+      with self._settled(self._own()):
+        shown: dict[str, Any] = {"attention": progress.attentions() or None,
+                 "sequence_length": self._sequence_length}
+    except checks.Error as error:  # Such as sizes that the folder has not.
+      shown = {"error": str(error)}
+    if path:
+      shown.update(step=complete.saved_step(path),
+                   parameters=optimizer_slots.count_trained(path))
+    return f"MtfModel({self._model_dir!r}, " + ", ".join(
+        f"{name}={value!r}" for name, value in shown.items()) + ")"
+
   def estimator(self, vocabulary: Any, init_checkpoint: str | None = None,
                 **kwargs: Any) -> tf.estimator.Estimator:
     """Makes the estimator; a checkpoint may have another attention or another length.
@@ -133,7 +151,7 @@ class MtfModel(mtf_model.MtfModel):
           chosen.get(precedence.ACTIVATIONS, {}).values())
       if self._seed is not None:
         made.configure(tf_random_seed=self._seed)
-      made.data, made.texts = self._data, self._texts
+      made.data, made.texts, made.history = self._data, self._texts, self._history
       return made
 
   @contextlib.contextmanager
@@ -201,13 +219,16 @@ class MtfModel(mtf_model.MtfModel):
 
   @arguments.checked
   def train(self, given: dict[str, Any], *,
-            validation: dict[str, Any] | None = None) -> None:
+            validation: dict[str, Any] | None = None) -> history.History:
     """Trains as T5 does, and passes `total_train_steps` to a learning rate schedule.
 
     Args:
       given: as in T5.
       validation: parameters of `train_and_eval`, such as {"metric": "bleu", "patience":
         3}, to evaluate checkpoints and keep the best; None for no evaluation.
+
+    Returns:
+      the losses, the speed and the results of the evaluations, by step.
 
     Raises:
       ValueError: an argument or a binding is wrong.
@@ -235,7 +256,9 @@ class MtfModel(mtf_model.MtfModel):
         gin_files.bind(validations.bindings(task, chosen))
         gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings(), task))
       model_record.complete(task, self._run_arguments(split))
+      self._history = history.History(self._model_dir)
       super().train(**given)
+    return self._history
 
   @arguments.checked
   def eval(self, given: dict[str, Any]) -> dict[Any, Any]:
@@ -275,10 +298,10 @@ class MtfModel(mtf_model.MtfModel):
 
   @arguments.checked
   def finetune(self, given: dict[str, Any], *,
-               validation: dict[str, Any] | None = None) -> None:
+               validation: dict[str, Any] | None = None) -> history.History:
     """Fine-tunes as T5 does, but also accepts the parameter names of T5's command.
 
-    `validation` is that of `train`.
+    `validation` is that of `train`, and so is what it returns.
 
     Raises:
       ValueError: an argument is wrong, or there is no checkpoint to start from.
@@ -290,6 +313,7 @@ class MtfModel(mtf_model.MtfModel):
       _find_steps(given, "pretrained_checkpoint_step", start.path, start.argument)
       self._validation = validation
       super().finetune(**given)
+    return self._history
 
   @arguments.checked
   def predict(self, given: dict[str, Any]) -> Any:

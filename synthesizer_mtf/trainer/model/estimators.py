@@ -54,6 +54,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
       the data tell it.
     vocabularies: the record of the vocabularies, which training writes; or None.
     validation: evaluates checkpoints while the model trains; or None.
+    history: notes what a training does; or None.
   """
 
   optimizer: optimizer_slots.Optimizer | None = None
@@ -63,6 +64,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
   texts: Callable[[], int | None] = staticmethod(lambda: None)
   vocabularies: vocabulary_record.Record | None = None
   validation: callbacks.Callback | None = None
+  history: callbacks.Callback | None = None
   _config: Any  # A `RunConfig`, of the base class.
   _start = None  # A `WarmStart`.
   _restored = None  # The path of the checkpoint that is being restored.
@@ -161,7 +163,7 @@ class CarefulEstimator(tpu_estimator.TPUEstimator):
     position = data_position.DataPosition() if self.is_on_cpus() else None
     return [*filter(None, [
         guards.Folder(self.vocabularies), guards.Guard(), position, self.validation,
-        stopping.StopAfterStep(), progress.Progress(self.data)])]
+        self.history, stopping.StopAfterStep(), progress.Progress(self.data)])]
 
   def evaluate(self, input_fn: Callable[..., Any], steps: int | None = None,
                hooks: Iterable[tf.train.SessionRunHook] | None = None,

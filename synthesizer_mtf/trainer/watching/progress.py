@@ -55,7 +55,8 @@ class Progress(callbacks.Callback):
 
   def on_graph(self, training: callbacks.Training) -> None:
     logging.info(
-        "Training %s, %s parameters%s, in %s.", _attentions(),
+        "Training %s, %s parameters%s, in %s.",
+        attentions() or "a model with the attention of its gin file",
         f"{_parameters(tf.trainable_variables()):,}",
         _bound_data() if self._data is None else self._data, training.model_dir)
 
@@ -121,11 +122,11 @@ def _bound_data():
   return described(source, gin_files.bound("utils.run.batch_size", None))
 
 
-def _attentions():
-  """E.g. "R+V", or "encoder R+V, decoder V" if stacks differ."""
+def attentions() -> str:
+  """E.g. "R+V", or "encoder R+V, decoder V" if stacks differ; "" if none is bound."""
   chosen = {scope: _shown(choice) for scope, choice in stack.choices().items()}
   if not chosen:
-    return "a model with the attention of its gin file"
+    return ""
   if len({*chosen.values()}) == 1:
     return chosen.popitem()[1]
   return ", ".join(f"{scope} {name}".strip() for scope, name in chosen.items())

@@ -41,6 +41,15 @@ def scalars(path: str) -> Iterator[tuple[str, int, float]]:
         yield value.tag, event.step, value.simple_value
 
 
+def logged(folder: str) -> Iterator[tuple[str, int, float]]:
+  """Yields (tag, step, value) from the event files of a folder, oldest first."""
+  for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))):
+    try:
+      yield from scalars(path)
+    except tf.errors.DataLossError:
+      continue  # A process was stopped while writing this; the rest is complete.
+
+
 @contextlib.contextmanager
 def files(path: str) -> Iterator[list[str]]:
   """Yields a list; at the end of the block it has the files PATH-STEP that it wrote."""

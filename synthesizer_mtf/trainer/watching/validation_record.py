@@ -142,6 +142,15 @@ def stopped_at(model_dir: str) -> int | None:
   return (_read(os.path.join(model_dir, NAME)) or {}).get("stopped_at")
 
 
+def evaluations(model_dir: str) -> list[dict[str, Any]]:
+  """The evaluations of a model's folder, each with "step", "value" and "results".
+
+  Raises:
+    ValueError: the record of the evaluations cannot be read.
+  """
+  return (_read(os.path.join(model_dir, NAME)) or {}).get("evaluations", [])
+
+
 def _read(path):
   """The record of the evaluations at a path, as a dict; None if there is no file."""
   def checked(content):
