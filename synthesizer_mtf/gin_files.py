@@ -112,11 +112,11 @@ def parse(files: Path | Sequence[Path] = (), bindings: str | Sequence[str] = (),
   """
   add_search_path()
   for path in prefixes:
-    _add(os.fspath(path))
+    _add(os.path.expanduser(path))
   gin.clear_config()
   try:
     with checks.calling({"--gin_file": "`files`", "--gin_param": "`bindings`"}):
-      _fill(_listed("files", files, (str, os.PathLike)),
+      _fill([*map(os.path.expanduser, _listed("files", files, (str, os.PathLike)))],
             _listed("bindings", bindings, (str,)))
   except BaseException:
     gin.clear_config()  # Half a configuration would train another model.

@@ -116,6 +116,12 @@ def _end(error: processes.LostProcess) -> None:
   os._exit(1)  # sys.exit would end only this thread.
 
 
+def at_home(word: str) -> str:
+  """Puts the user's home in the place of ~ in a flag, where shells leave it."""
+  flag, equals, value = word.partition("=")
+  return word if not equals else flag + equals + os.path.expanduser(value)
+
+
 def console_entry_point() -> None:
   """Starts the command, however this module was imported."""
   gc.freeze()  # Skips imports in the last garbage collection, which saves a second.
@@ -126,7 +132,7 @@ def console_entry_point() -> None:
   tf.disable_v2_behavior()  # Logs a deprecation warning.
   tf.logging.set_verbosity(tf.logging.INFO)
   console.for_a_person()
-  app.run(main)
+  app.run(main, [*map(at_home, sys.argv)])
 
 
 if __name__ == "__main__":

@@ -305,7 +305,7 @@ def chosen_globs(
       v and isinstance(v, str) for v in globs):
     raise checks.Error(f"{origin} is {value or None!r}; set it to the path, "
                        "the glob or a list of globs of your files.")
-  return origin, globs
+  return origin, [*map(os.path.expanduser, globs)]
 
 
 def chosen_folder(parameter: str, variable: str, value: str | None,

@@ -62,9 +62,9 @@ def _chosen(sentencepiece_model=None, extra_ids=None):
   if sentencepiece_model is not None:
     if not isinstance(sentencepiece_model, str):
       raise checks.Error(f"`{PARAMETER}` is {sentencepiece_model!r}; {_remedy()}")
-    return f"`{PARAMETER}`", sentencepiece_model, extra_ids
-  if os.environ.get(VARIABLE):
-    return (f"the environment variable {VARIABLE}", os.environ[VARIABLE], extra_ids)
+    return f"`{PARAMETER}`", os.path.expanduser(sentencepiece_model), extra_ids
+  if path := os.environ.get(VARIABLE):
+    return (f"the environment variable {VARIABLE}", os.path.expanduser(path), extra_ids)
   return f"T5's default for `{PARAMETER}`", t5.data.DEFAULT_SPM_PATH, extra_ids
 
 

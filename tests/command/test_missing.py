@@ -11,6 +11,10 @@ from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf import launcher
+from synthesizer_mtf.tasks import own_text
+from synthesizer_mtf.tasks import vocabulary
+from synthesizer_mtf.trainer.checkpoints import warm_start
+from synthesizer_mtf.trainer.command import value_checks
 import tensorflow.compat.v1 as tf
 
 _FILES = ("dataset.gin", "models/laptop.gin", "cpu.gin")
@@ -68,6 +72,27 @@ def test_a_tpu_of_the_name_false_is_refused_and_python_s_false_is_none(folder):
   assert ended_by([""], model_dir=folder, tpu="False").startswith(
       "--tpu is 'False' but must be the name or the address of a TPU; leave it out")
   assert synthesizer_mtf.MtfModel(folder, False)._tpu is None
+
+
+def test_a_path_may_begin_with_the_home(folder, tmp_path, monkeypatch):
+  monkeypatch.setenv("HOME", str(tmp_path))
+  for name in ("a.gin", "a.tsv", "lines", "a.model"):
+    (tmp_path / name).write_text("num_layers = 7\n")
+  model = synthesizer_mtf.MtfModel("~/model", warm_start="~/old")
+  assert repr(model) == (f"MtfModel('{tmp_path}/model', attention=None, "
+                         "sequence_length={'inputs': 512, 'targets': 512})")
+  assert model._warm_start == f"{tmp_path}/old"
+  for name in "input_file", "output_file", "scores_file":
+    assert value_checks.read(name, "~/lines") == f"{tmp_path}/lines"
+  gin_files.parse(["~/a.gin"], ["synthesizer_mtf.tasks.pairs.train = '~/a.tsv'"])
+  assert gin.query_parameter("%num_layers") == 7
+  assert own_text.PairFiles().files("train")[1] == [f"{tmp_path}/a.tsv"]
+  with pytest.raises(checks.Error, match=f"`c` is '{tmp_path}/x' but there is no"):
+    warm_start.find_checkpoint("~/x", "c")
+  with pytest.raises(checks.Error, match=f"'{tmp_path}/a.model'"):
+    vocabulary.load(*vocabulary._chosen("~/a.model"))
+  assert [*map(launcher.at_home, ["--gin_file=~/a.gin", "--gin_param=a = '~'"])] == [
+      f"--gin_file={tmp_path}/a.gin", "--gin_param=a = '~'"]
 
 
 def test_without_tasks_the_name_of_the_task_may_be_empty(folder):

@@ -18,6 +18,7 @@ The functions that T5 lets gin choose for its parameter, such as
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+import os
 from typing import Any
 from typing import NamedTuple
 
@@ -89,6 +90,7 @@ def find_checkpoint(path: str, parameter: str = _PARAMETER) -> str:
     ValueError: there is no checkpoint, or it is damaged. The message calls the path
       `parameter`.
   """
+  path = os.path.expanduser(path)
   if tf.io.gfile.isdir(path):
     try:
       checkpoint = complete.latest(path)

@@ -16,6 +16,7 @@ import math
 import numbers
 import operator
 import os
+import pathlib
 import re
 from typing import Any
 
@@ -40,6 +41,7 @@ MODES = ("train", "perplexity_eval", "eval", "score_eval", "infer",
          "export_infer", "export")
 _MODEL_TYPES = ("bitransformer", "lm", "delimited_lm", "aligned", "bi_teacher_student",
                 "bi_student_teacher")
+_GOOGLE = "0x1ae0"  # The vendor of TPUs, in PCI's numbers.
 _BATCHES = ("sequences_per_batch", "tokens_per_batch", "sequences_per_replica",
             "tokens_per_replica")
 
@@ -85,8 +87,6 @@ _FUNCTION = _must(
     "be a function or a class", "name it with an @, as the gin files of T5 do")
 _PATH = _must(_is_text, "be a path", "write it in quotes, as 'DIR/model.ckpt-1000'")
 _NAME = _must(_is_text, "be a name", "write it as a string, such as 'validation'")
-_TPU = _must(lambda value: isinstance(value, str),
-             "be the name or the address of a TPU, or None")
 _ONE_STEP = _must(lambda value: checks.is_whole(value, -1),
                   "be the step of one checkpoint, or -1 for the last", "name one")
 _STEPS = _must(
@@ -111,6 +111,17 @@ _BATCH = _must(
         value[0] in _BATCHES and _is_whole(value[1])),
     "be a positive integer, or a pair such as ('tokens_per_batch', 65536), whose "
     f"first is one of {', '.join(_BATCHES)}")
+
+
+def _tpu(name, value):
+  """A TPU; "local" is TensorFlow's name for that of this machine."""
+  checks.require(isinstance(value, str), name, value,
+                 "be the name or the address of a TPU, or None")
+  vendors = [*pathlib.Path("/sys/bus/pci/devices").glob("*/vendor")]
+  if value == "local" and vendors and not any(
+      vendor.read_text().strip() == _GOOGLE for vendor in vendors):
+    raise checks.Error(f"`{name}` is 'local', but this machine has no TPU; leave it out"
+                       " to run without one.")
 
 
 def _size(least):
@@ -230,11 +241,11 @@ def _check_keywords(name, cls, given):
 
 
 def path(name: str, value: Any) -> str:
-  """Returns a path as a string, which may be a `pathlib.Path`."""
+  """Returns a path as a string; it may be a `pathlib.Path`, or begin with ~."""
   text = os.fspath(value) if isinstance(value, os.PathLike) else value
   checks.require(_is_text(text), name, value, "be a path",
                  "write it as a string, or as a pathlib.Path")
-  return text
+  return os.path.expanduser(text)
 
 
 def _texts(name, value):
@@ -315,7 +326,7 @@ ROWS: list[tuple[str, str, Check]] = [
     ("constant_learning_rate.learning_rate", "", _learning_rate),
     ("serialize_num_microbatches.tokens_per_microbatch_per_replica", "", NOT_NEGATIVE),
     # Arguments alone.
-    ("", "tpu", _TPU),
+    ("", "tpu", _tpu),
     ("", "extra_gin_bindings", _BINDINGS),
     ("", "attention", _attention),
     ("", "mixture_or_task_name",

@@ -5,7 +5,6 @@ import os
 import time
 from typing import Any
 
-import pandas as pd
 from synthesizer_mtf.trainer.watching import callbacks
 from synthesizer_mtf.trainer.watching import console
 from synthesizer_mtf.trainer.watching import results
@@ -49,12 +48,13 @@ class History(callbacks.Callback):
     self._rows.setdefault(training.step, {LOSS: float(training.loss)})
 
   @functools.cached_property
-  def frame(self) -> pd.DataFrame:
-    """The table: a row for each noted step, with "loss", "steps/s" and the metrics.
+  def frame(self) -> Any:
+    """The table, a `pandas.DataFrame`: a row for each noted step.
 
-    The columns of evaluations are named as "TASK/METRIC". Of earlier calls the event
-    files have the loss of each hundredth step.
+    Its columns are "loss", "steps/s" and the metrics of evaluations as "TASK/METRIC".
+    Of earlier calls the event files have the loss of each hundredth step.
     """
+    import pandas  # Which t5 requires; programs need not wait for it.
     rows: dict[int, dict[str, float]] = {}
     with console.shown():  # Without a warning of TensorFlow.
       for tag, step, value in results.logged(self._model_dir):
@@ -63,7 +63,7 @@ class History(callbacks.Callback):
     rows.update(self._rows)
     for evaluation in validation_record.evaluations(self._model_dir):
       rows.setdefault(evaluation["step"], {}).update(evaluation["results"])
-    frame = pd.DataFrame.from_dict(rows, orient="index").sort_index()
+    frame = pandas.DataFrame.from_dict(rows, orient="index").sort_index()
     return frame.rename_axis("step")
 
   def plot(self) -> Any:
