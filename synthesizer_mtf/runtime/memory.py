@@ -11,9 +11,7 @@ import numpy as np
 
 _REFUSED = "RESOURCE_EXHAUSTED"  # How XLA begins, when it compiles or runs a program.
 _SHOWN = 3  # Tensors.
-_TENSOR = re.compile(r"tensor<((?:\d+x)+)([a-z]\w*)>")  # In StableHLO.
-_BYTES = {"f64": 8, "i64": 8, "ui64": 8, "f16": 2, "bf16": 2, "i8": 1, "ui8": 1,
-          "i1": 1}  # Others have 4.
+_TENSOR = re.compile(r"tensor<((?:\d+x)+)([a-z]+(\d+)\w*)>")  # In StableHLO.
 
 
 class OutOfMemory(MemoryError):
@@ -63,9 +61,9 @@ def _sentence(text, module, variables):
 def _largest(module):
   """The largest tensors of a program, before they are split, e.g. "f32[8,512] (…)"."""
   tensors = {}
-  for sizes, dtype in set(_TENSOR.findall(module)):
+  for sizes, dtype, bits in set(_TENSOR.findall(module)):
     shape = [int(size) for size in sizes[:-1].split("x")]
-    tensors[f"{dtype}{shape}"] = math.prod(shape) * _BYTES.get(dtype, 4)
+    tensors[f"{dtype}{shape}"] = math.prod(shape) * math.ceil(int(bits) / 8)
   best = sorted(tensors.items(), key=lambda tensor: -tensor[1])[:_SHOWN]
   return [f"{name} of {_shown(size)}" for name, size in best]
 
