@@ -12,8 +12,10 @@ import hypothesis
 for kind in ("INTRA", "INTER"):
   os.environ.setdefault(f"TF_NUM_{kind}OP_THREADS", "1")
 
-# Tests of several devices need some, and JAX makes them when it starts.
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+# Tests of several devices need some, and JAX makes them when it starts. The programs
+# are tiny: to optimize them takes longer than to run them.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4 "
+                      "--xla_backend_optimization_level=0")
 
 # The cases are the same on each machine, and are not written to the repository.
 hypothesis.settings.register_profile(

@@ -5,8 +5,11 @@ import json
 import pydoc_data.topics
 import re
 import runpy
+import shutil
 import sys
+import types
 
+from absl import flags
 import gin
 import mesh_tensorflow as mtf
 import numpy as np
@@ -24,7 +27,6 @@ from synthesizer_mtf.trainer.model import pipeline
 from synthesizer_mtf.trainer.watching import progress
 import tensorflow.compat.v1 as tf
 
-pytestmark = pytest.mark.usefixtures("parsed_flags")
 IS_NEW = sys.version_info >= (3, 12)
 only_new = pytest.mark.skipif(not IS_NEW, reason="JAX's call_tf needs TensorFlow 2.21")
 JAX = ["synthesizer_mtf.runtime = 'jax'", "utils.run.mesh_devices = None",
@@ -37,7 +39,43 @@ MODEL = ("dataset.gin", "models/laptop.gin", "attention/r+v.gin",
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory, sentencepiece_model):
+  if not flags.FLAGS.is_parsed():
+    flags.FLAGS.mark_as_parsed()
   return in_process.Command(tmp_path_factory.mktemp("jax"), sentencepiece_model)
+
+
+@pytest.fixture(scope="module")
+def trained(command):
+  """The folder of a model after a step through TensorFlow."""
+  train(command, "trained", 1)
+  return command.folder / "trained"
+
+
+@pytest.fixture(scope="module")
+def plain(command):
+  """Three steps through JAX without dropout, and what they tell.
+
+  `known` has what each step knows of a loss, `own` its own loss, `final` what the
+  training returns, and `told` what was said about precision.
+  """
+  seen = types.SimpleNamespace(known=[], own=[], final=[], told=[])
+  train_model = estimators.CarefulEstimator._train_model
+
+  class Progress(progress.Progress):
+    def on_step(self, training):
+      seen.known.append(training.known_loss)
+      seen.own.append(training.loss)
+
+  def keep(self, *args):
+    seen.final.append(train_model(self, *args))
+    return seen.final[-1]
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(progress, "Progress", Progress)
+    patch.setattr(estimators.CarefulEstimator, "_train_model", keep)
+    patch.setattr(mixed_precision, "_once", lambda log, text: seen.told.append(text))
+    train(command, "plain", 3, *JAX, "dropout_rate = 0.")
+  return seen
 
 
 @pytest.fixture
@@ -123,14 +161,14 @@ def test_a_training_goes_on_with_either_runtime_on_several_devices(
 
 @only_new
 @pytest.mark.slow
+@pytest.mark.usefixtures("trained")
 def test_decoding_on_several_devices_gives_the_same_texts(command):
-  train(command, "decoded", 1)
   words = command.folder / "words"
   words.write_text("\n".join(command.words) + "\n")
 
   def texts(name, *bindings):
     output = command.folder / name
-    assert command.run("decoded", *MODEL, "infer.gin", bindings=[
+    assert command.run("trained", *MODEL, "infer.gin", bindings=[
         f"input_filename = '{words}'", f"output_filename = '{output}'",
         "infer_checkpoint_step = 1", *bindings]) == ""
     return (command.folder / f"{name}-1").read_text()
@@ -150,12 +188,12 @@ def test_decoding_on_several_devices_gives_the_same_texts(command):
 
 @only_new
 @pytest.mark.slow
+@pytest.mark.usefixtures("trained")
 def test_sampling_draws_other_numbers_in_each_step_and_batch(command):
-  train(command, "sampled", 1)
   words = command.folder / "same words"
   words.write_text("\n".join(command.words[:1] * 16) + "\n")
   output = command.folder / "drawn"
-  assert command.run("sampled", *MODEL, "infer.gin", bindings=[
+  assert command.run("trained", *MODEL, "infer.gin", bindings=[
       f"input_filename = '{words}'", f"output_filename = '{output}'",
       "infer_checkpoint_step = 1", "utils.run.batch_size = 8",
       "Bitransformer.decode.temperature = 5.", *JAX]) == ""
@@ -177,46 +215,30 @@ def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
 
 @only_new
 @pytest.mark.slow
-def test_a_step_waits_for_the_loss_of_the_one_before_and_logs_its_own(
-    command, monkeypatch):
-  known, own, final = [], [], []
-  train_model = estimators.CarefulEstimator._train_model
-
-  class Progress(progress.Progress):
-    def on_step(self, training):
-      known.append(training.known_loss)
-      own.append(training.loss)
-
-  def keep(self, *args):
-    final.append(train_model(self, *args))
-    return final[-1]
-
-  monkeypatch.setattr(progress, "Progress", Progress)
-  monkeypatch.setattr(estimators.CarefulEstimator, "_train_model", keep)
-  train(command, "late", 3, *JAX)
-  assert known == [own[0], *own[:-1]] and len(set(own)) == 3
-  assert final == own[-1:]
-  path, = (command.folder / "late").glob("events*")
+def test_a_step_waits_for_the_loss_of_the_one_before_and_logs_its_own(command, plain):
+  own = plain.own
+  assert plain.known == [own[0], *own[:-1]] and len(set(own)) == 3
+  assert plain.final == own[-1:]
+  path, = (command.folder / "plain").glob("events*")
   assert [value.simple_value for event in tf.train.summary_iterator(str(path))
           for value in event.summary.value if value.tag == "loss"] == own[:1]
 
 
 @only_new
 @pytest.mark.slow
-def test_mixed_precision_has_bfloat16_activations(command, losses, monkeypatch):
+def test_mixed_precision_has_bfloat16_activations(command, plain, losses, monkeypatch):
   told = []
   monkeypatch.setattr(mixed_precision, "_once", lambda log, text: told.append(text))
-  more = [*JAX, "dropout_rate = 0."]  # bfloat16 has other random numbers.
-  train(command, "float32", 2, *more)
-  assert not told
-  train(command, "mixed", 2, *more, "synthesizer_precision.products = 'bfloat16'")
+  assert not plain.told
+  train(command, "mixed", 2, *JAX, "dropout_rate = 0.",  # bfloat16 draws others.
+        "synthesizer_precision.products = 'bfloat16'")
   assert told == ["Activations and products are in bfloat16."]
   record = (command.folder / "mixed" / "operative_config.gin").read_text()
   assert "synthesizer_precision.products = 'bfloat16'" in record
   variables = tf.train.load_checkpoint(str(command.folder / "mixed" / "model.ckpt-2"))
   assert tf.float32 in variables.get_variable_to_dtype_map().values()
-  np.testing.assert_allclose(losses[2:], losses[:2], atol=.05)
-  assert (np.array(losses[2:]) != losses[:2]).all()
+  np.testing.assert_allclose(losses, plain.own[:2], atol=.05)
+  assert (np.array(losses) != plain.own[:2]).all()
 
 
 @only_new
@@ -236,29 +258,29 @@ def test_the_attention_is_summarized_in_training(command):
 @only_new
 @pytest.mark.slow
 def test_an_exported_step_gives_the_loss_of_the_trainers_next_step(
-    command, losses, monkeypatch):
+    command, trained, losses, monkeypatch):
   one = [*JAX, "utils.run.mesh_shape = 'model:1,batch:1'", "dropout_rate = 0.",
          "utils.run.mesh_devices = ['cpu:0']"]
   folder, inputs, run = command.folder / "step", [], arrays.Arrays.run
-  train(command, "exported", 2, *one)
+  shutil.copytree(trained, command.folder / "exported")
   before = sorted((command.folder / "exported").glob("model.ckpt*"))
   assert command.run("exported", *MODEL, "export_step.gin", bindings=[
-      f"synthesizer_export_step.folder = '{folder}'", "utils.run.train_steps = 3",
+      f"synthesizer_export_step.folder = '{folder}'", "utils.run.train_steps = 2",
       *one]) == ""
   assert sorted((command.folder / "exported").glob("model.ckpt*")) == before
   monkeypatch.setattr(
       arrays.Arrays, "run",
       lambda self, values: inputs.append(values) or run(self, values))
-  train(command, "exported", 3, *one)
+  train(command, "exported", 2, *one)
   monkeypatch.setattr(sys, "argv", ["read_step.py", str(folder)])
   read = runpy.run_path(documents.ROOT / "docs" / "read_step.py")
   about, saved = read["about"], read["saved"]
-  assert saved["global_step"] == 2 and set(about["changed"]) <= set(about["state"])
+  assert saved["global_step"] == 1 and set(about["changed"]) <= set(about["state"])
   loss, *_ = read["run"](
       [np.asarray(value, dtype)
        for value, (_, _, dtype) in zip(inputs[0], about["inputs"], strict=True)],
       [saved[name] for name in about["state"]])
-  np.testing.assert_allclose(loss, losses[2], atol=1e-5)
+  np.testing.assert_allclose(loss, *losses, atol=1e-5)
 
 
 @pytest.mark.skipif(IS_NEW, reason="there JAX works")
