@@ -8,7 +8,8 @@ This module also sets three environment variables, unless the user has set them.
 silences TensorFlow's start-up notices, as far as TensorFlow respects it. One keeps
 TensorFlow's cloud storage from looking for Google's metadata server on machines without
 one. One lets oneDNN compute the products on every x86 processor. By default TensorFlow
-uses oneDNN only on processors with AVX512-VNNI or newer instructions.
+uses oneDNN only on processors with AVX512-VNNI or newer instructions. It removes a
+fourth variable, MPLBACKEND, if matplotlib does not know its value.
 """
 
 import functools
@@ -32,9 +33,29 @@ def apply() -> None:
   _quiet_imports()
   _compute_by_onednn()
   _skip_metadata_server()
+  _forget_unknown_backend()
   make_importable()
   from mesh_tensorflow.transformer import utils
   patches.wrap("write_lines_to_file", utils, _decoding_lines)
+
+
+def _forget_unknown_backend():
+  """Removes a backend that matplotlib does not know, which would end the import.
+
+  Keras imports matplotlib with TensorFlow, and tools draw into files.
+  """
+  name = os.environ.get("MPLBACKEND", "")
+  if not name or name.startswith("module://") or "matplotlib" in sys.modules or (
+      not importlib.util.find_spec("matplotlib")):
+    return
+  os.environ.pop("MPLBACKEND")
+  matplotlib = importlib.import_module("matplotlib")
+  try:
+    matplotlib.rcParams.update(backend=name)  # As its import does.
+    os.environ.update(MPLBACKEND=name)
+  except ValueError:
+    warnings.warn(f"MPLBACKEND is {name!r}, which matplotlib does not know, and is "
+                  "ignored; unset it, or name another.", stacklevel=2)
 
 
 def make_importable() -> None:

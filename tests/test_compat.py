@@ -1,16 +1,21 @@
 """Tests of synthesizer_mtf.compat."""
 
+import contextlib
 import importlib
 import importlib.util
+import os
 import re
 import subprocess
 import sys
+import types
 
+import matplotlib
 from mesh_tensorflow.transformer import utils
 import pytest
 from synthesizer_mtf import compat
 from synthesizer_mtf import estimator_shim
 from synthesizer_mtf import patches
+from synthesizer_mtf.tools.base import backend
 import tensorflow.compat.v1 as tf
 
 
@@ -109,3 +114,28 @@ def test_onednn_computes_on_x86_unless_the_user_says_otherwise(monkeypatch):
     monkeypatch.setattr(compat.os, "environ", given)
     compat._compute_by_onednn()
     assert given.get(name) == expected
+
+
+@pytest.mark.parametrize("name, kept", [("wrong", False), ("svg", True)])
+def test_a_backend_of_pictures_that_nobody_knows_is_ignored(name, kept, monkeypatch):
+  settings = matplotlib.RcParams()
+  monkeypatch.setenv("MPLBACKEND", name)
+  monkeypatch.setattr(compat, "sys", types.SimpleNamespace(modules={}))
+  monkeypatch.setattr(compat, "importlib", types.SimpleNamespace(
+      util=importlib.util,
+      import_module=lambda name: types.SimpleNamespace(rcParams=settings)))
+  with (contextlib.nullcontext() if kept else
+        pytest.warns(UserWarning, match="MPLBACKEND is 'wrong', which matplotlib")):
+    compat._forget_unknown_backend()
+  assert os.environ.get("MPLBACKEND") == (name if kept else None)
+
+
+def test_tools_draw_without_a_display_and_leave_a_notebooks_backend(monkeypatch):
+  chosen = []
+  monkeypatch.setattr(backend.matplotlib, "use", chosen.append)
+  monkeypatch.setitem(sys.modules, "IPython", types)
+  backend.choose()
+  assert not chosen
+  monkeypatch.delitem(sys.modules, "IPython")
+  backend.choose()
+  assert chosen == ["Agg"]

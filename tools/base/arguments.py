@@ -9,6 +9,7 @@ import os
 from matplotlib.backend_bases import FigureCanvasBase
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_names
+from synthesizer_mtf.tools.base import backend
 from synthesizer_mtf.trainer.watching import messages
 import tensorflow.compat.v1 as tf
 
@@ -22,7 +23,8 @@ def command(parser: argparse.ArgumentParser, argv: Sequence[str] | None,
             ) -> Iterator[argparse.Namespace]:
   """Parses the flags of a command, and ends it with one sentence if it fails.
 
-  It imports the modules of --module_import, and lets TensorFlow log errors alone.
+  It imports the modules of --module_import, lets TensorFlow log errors alone, and lets
+  matplotlib draw without a display.
 
   Args:
     parser: the command's flags.
@@ -34,6 +36,7 @@ def command(parser: argparse.ArgumentParser, argv: Sequence[str] | None,
   tf.logging.set_verbosity(tf.logging.ERROR)
   if graphs:
     tf.disable_v2_behavior()
+  backend.choose()
   with messages.ending(parser.prog.removeprefix("python -m "), stopped):
     gin_names.import_modules(getattr(args, "module_import", ()))
     yield args

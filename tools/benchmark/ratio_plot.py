@@ -2,10 +2,6 @@
 
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 from matplotlib import pyplot as plt
 from synthesizer_mtf.tools.benchmark import result_tables
 from synthesizer_mtf.tools.benchmark.breakdown import PARTS

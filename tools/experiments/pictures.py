@@ -11,9 +11,9 @@ import contextlib
 import pathlib
 from typing import Any
 
-import matplotlib
 from matplotlib import ticker
 import pandas as pd
+from synthesizer_mtf.tools.base import backend
 from synthesizer_mtf.tools.base import over_seeds
 from synthesizer_mtf.tools.experiments import study_report as report_lib
 from synthesizer_mtf.tools.experiments import study_types
@@ -37,7 +37,7 @@ def written(path: pathlib.Path, count: int, across: int, size: tuple[float, floa
   Yields:
     the figure, and an array [count] of its axes, line by line.
   """
-  matplotlib.use("Agg")
+  backend.choose()
   from matplotlib import pyplot
   across = min(count, across)
   down = -(-count // across)

@@ -1,9 +1,5 @@
 """Draws the lengths of a task's features from the findings; reads no data itself."""
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 from matplotlib import pyplot as plt
 import numpy as np
 from synthesizer_mtf.tools.inspect_task import task_reading

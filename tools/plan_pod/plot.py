@@ -2,10 +2,6 @@
 
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 from matplotlib import pyplot as plt
 
 _BYTES = {"parameter_bytes": "#9467bd", "optimizer_bytes": "#8c564b",

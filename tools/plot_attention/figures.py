@@ -8,15 +8,11 @@ of layers to `reader.Attention`, or `states`, whose values are dicts from these 
 import dataclasses
 import os
 
-import matplotlib
-from synthesizer_mtf.tools.base import layer_names
-from synthesizer_mtf.tools.plot_attention import reader
-
-matplotlib.use("Agg")
-
 from matplotlib import pyplot as plt
 import numpy as np
 from synthesizer_mtf.attention import notation
+from synthesizer_mtf.tools.base import layer_names
+from synthesizer_mtf.tools.plot_attention import reader
 from synthesizer_mtf.tools.plot_attention import statistics
 
 # With more tokens, their strings would overlap.
