@@ -83,6 +83,11 @@ def test_a_training_in_a_notebook_is_one_bar_that_changes(monkeypatch, capsys):
   bar = capsys.readouterr().err
   assert bar.count("\n") == 1 and "2/5" in bar
   assert bar.rpartition("\r")[2].startswith("100%") and "loss 1.25" in bar
+  stopped = progress.Progress()
+  with pytest.raises(KeyboardInterrupt), stopped.around(training):
+    stopped.on_start(training)
+    raise KeyboardInterrupt
+  assert capsys.readouterr().err.endswith("\n")
 
 
 def test_the_flag_verbosity_shows_all_lines_as_they_are(verbosity):

@@ -3,7 +3,9 @@
 The progress is a line in the log about every ten seconds; in a notebook it is one bar.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import datetime
 import math
 import sys
@@ -52,6 +54,15 @@ class Progress(callbacks.Callback):
     self._data = data
     self._shown_at: tuple[int, float] | None = None  # A step and its time.
     self._bar: Any = None
+
+  @contextlib.contextmanager
+  def around(self, training: callbacks.Training) -> Iterator[None]:
+    """Closes the bar of an interrupted training, too; others would go below it."""
+    try:
+      yield
+    finally:
+      if self._bar is not None:
+        self._bar.close()
 
   def on_graph(self, training: callbacks.Training) -> None:
     logging.info(
