@@ -46,7 +46,7 @@ def test_a_history_has_the_losses_of_all_calls_and_the_evaluations(
 
 def test_a_history_draws_the_loss(train, tmp_path):
   axes = train(3).plot()
-  assert [axis.get_ylabel() for axis in axes] == ["loss"]
+  assert [axis.get_title("left") for axis in axes] == ["loss"]
   line, = axes[0].lines
   assert line.get_xydata().tolist()[-1] == [3, 3]
   assert repr(history.History(str(tmp_path / "empty"))) == "Nothing has been trained."

@@ -83,7 +83,7 @@ class History(callbacks.Callback):
     for axis, name in zip(axes[:, 0], names):
       values = self.frame[name].dropna()
       axis.plot(values.index, values, marker="." if len(values) < 50 else "")
-      axis.set_ylabel(name)
+      axis.set_title(name, loc="left", fontsize="medium")
     axes[-1, 0].set_xlabel("step")
     figure.suptitle(os.path.normpath(self._model_dir))
     return axes[:, 0]
