@@ -39,9 +39,8 @@ class Processes:
     """Starts one process; its output goes to LOG.log."""
     self.launch.model_dir = self.folder / name
     path = self.folder / f"{log or name}.log"
-    flags = (f"--xla_force_host_platform_device_count={devices} "
-             "--xla_backend_optimization_level=0")  # As in conftest.py.
-    variables = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    flag = f"--xla_force_host_platform_device_count={devices}"
+    variables = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
 
     def run(words, folder):
       with open(path, "w") as file:
