@@ -10,6 +10,7 @@ from synthesizer_mtf.tools.calibrate import reading
 import tensorflow.compat.v1 as tf
 
 LENGTHS = {"inputs": 13, "targets": 11}
+_SHAPES = {}  # Of the variables, with V and with T5's own layer; texts do not matter.
 
 
 def bindings(folder, texts, pack):
@@ -38,7 +39,9 @@ def write(folder, texts, pack=False, scale=0.5, stock=False):
     lines = [line.replace("SyntheticAttention", "SelfAttention") for line in lines
              if "synthesizer_stack" not in line]
   gin_files.parse([], lines)
-  shapes = reading.Graph(reading.Data(None, "train", 2).spec).shapes
+  if stock not in _SHAPES:
+    _SHAPES[stock] = reading.Graph(reading.Data(None, "train", 2).spec).shapes
+  shapes = _SHAPES[stock]
   generator = np.random.RandomState(0)
   values = {name: np.float32(scale * generator.randn(*shape))
             for name, shape in shapes.items()}

@@ -1,5 +1,10 @@
 """Starts sessions for graphs that run once or a few times."""
 
+import contextlib
+import functools
+
+import pytest
+from synthesizer_mtf.trainer.model import session
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import rewriter_config_pb2
 
@@ -26,3 +31,12 @@ def assign(session, variables, values):
   """Assigns values to variables in one call. Both are dicts by name."""
   session.run([v.initializer for v in variables.values()], {
       v.initializer.inputs[1]: values[name] for name, v in variables.items()})
+
+
+@contextlib.contextmanager
+def unoptimized():
+  """Lets the sessions of `session.Lowered` models run graphs as they are."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(session, "Lowered", functools.partial(
+        session.Lowered, config=config()))
+    yield

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from support import calibrated
 from support import mtf_models
+from support import sessions
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools.calibrate import __main__ as calibrate
@@ -17,6 +18,13 @@ from synthesizer_mtf.tools.calibrate import reading
 import tensorflow.compat.v1 as tf
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_graphs():
+  with sessions.unoptimized():
+    yield
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
@@ -56,7 +64,6 @@ def test_with_one_text_repeated_r_computes_what_v_does(model, tmp_path, capsys):
   assert "decoder/1: no text has 21 of the 66 pairs of positions" in said
 
 
-@pytest.mark.slow
 def test_with_one_text_packed_r_computes_what_v_does(tmp_path):
   data, graph = calibrated.graph_of(
       calibrated.write(tmp_path, ["a b\tx"], pack=True))  # Three to a row.
@@ -71,7 +78,6 @@ def test_with_one_text_packed_r_computes_what_v_does(tmp_path):
   np.testing.assert_allclose(new.losses(batch), graph.losses(batch), rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_packed_and_unpacked_rows_have_the_same_means(tmp_path):
   averages = []
   for pack, rows in ((False, 3), (True, 1)):  # All three fit into one row.
@@ -108,7 +114,6 @@ def test_with_no_head_replaced_a_mixture_is_v_bit_for_bit(model):
     assert np.array_equal(losses, expected) == is_equal
 
 
-@pytest.mark.slow
 def test_heads_are_replaced_alone_and_their_layer_keeps_v(model, tmp_path):
   output = run(model, tmp_path / "mixed", "--to=R/[V,T]", "--heads=1")
   gin_files.parse([f"{output}/operative_config.gin"])
@@ -121,7 +126,6 @@ def test_heads_are_replaced_alone_and_their_layer_keeps_v(model, tmp_path):
   assert np.isfinite(losses(output)).all()
 
 
-@pytest.mark.slow
 def test_a_model_with_the_layer_of_t5_is_calibrated_as_v(tmp_path):
   model = calibrated.write(tmp_path, ["a bird\tein Tier"], stock=True)
   gin_files.parse([f"{model}/operative_config.gin"])
