@@ -29,8 +29,9 @@ def latest_step(model_dir: Folder) -> int:
 
 
 def num_parameters(model_dir: Folder) -> int:
-  """Returns the number of trained parameters of the newest checkpoint."""
-  return optimizer_slots.count_trained(complete.latest(str(model_dir)))
+  """Returns the number of trained parameters of the newest checkpoint; 0 without one."""
+  path = complete.latest(str(model_dir))
+  return optimizer_slots.count_trained(path) if path else 0
 
 
 def scalars(folder: Folder) -> Iterator[tuple[str, int, float]]:
@@ -95,8 +96,8 @@ def scores(model_dir: Folder, step: int, suffix: str = "") -> dict[str, float]:
   loss = log_perplexity(model_dir, step, suffix)
   if loss is not None:
     written["log_perplexity"] = loss
-  if written and complete.latest(str(model_dir)):
-    written["million_parameters"] = num_parameters(model_dir) / 1e6
+  if written and (parameters := num_parameters(model_dir)):
+    written["million_parameters"] = parameters / 1e6
   return written
 
 
