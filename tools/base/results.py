@@ -29,7 +29,7 @@ def latest_step(model_dir: Folder) -> int:
 
 
 def num_parameters(model_dir: Folder) -> int:
-  """Returns the number of trained parameters of the newest checkpoint; 0 without one."""
+  """Returns the number of trained parameters of the newest checkpoint, or 0."""
   path = complete.latest(str(model_dir))
   return optimizer_slots.count_trained(path) if path else 0
 
