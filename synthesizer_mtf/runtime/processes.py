@@ -259,6 +259,10 @@ def follow(place: Place, on_loss: Callable[[LostProcess], None]) -> None:
     while (call := calls.get()) is not True:
       _do(held, *call)
   except Exception as error:
+    # If the end of process 0 is the reason, `_read` comes to it and ends this one.
+    with contextlib.suppress(queue.Empty):
+      while True:
+        calls.get(timeout=1)
     _say(file, str(error) or type(error).__name__)
     raise
 
