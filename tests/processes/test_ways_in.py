@@ -278,6 +278,13 @@ def test_a_step_that_does_not_exist_is_refused_by_every_method(folder, tmp_path)
   assert os.listdir(tmp_path) == ["lines"]
 
 
+def rounded(answers):
+  """Answers with scores of three digits: sums depend on the size of the batch."""
+  return [answer if isinstance(answer, str) else
+          {**answer, "scores": [round(score, 3) for score in answer["scores"]]}
+          for answer in answers]
+
+
 def test_texts_are_answered_as_files_are_and_by_a_session_that_stays(
     folder, tmp_path, monkeypatch):
   folder.parse("synthesizer_decode_length.tokens = 5")
@@ -290,23 +297,24 @@ def test_texts_are_answered_as_files_are_and_by_a_session_that_stays(
     model = folder.model("stock", *bindings)
     beams = {"beam_size": 1 + len(bindings), "temperature": 0}
     path = model.predict(str(tmp_path / "texts"), str(tmp_path / "out"), **beams)
-    lines = [read(line) for line in launching.decoded(tmp_path / path)]
+    lines = rounded(map(read, launching.decoded(tmp_path / path)))
     built.clear()
-    assert model.predict(texts, **beams) == lines
+    assert rounded(model.predict(texts, **beams)) == lines
     assert len(built) == 1
     with monkeypatch.context() as patch:  # The graph and its variables stay.
       patch.setattr(tf.train.Saver, "restore", None)
-      assert model.predict((texts[3], texts[0]), **beams) == [lines[3], lines[0]]
+      assert rounded(model.predict((texts[3], texts[0]), **beams)) == [
+          lines[3], lines[0]]
       assert model.predict([], **beams) == []
     assert len(built) == 1
   both = model.predict(texts[:1], checkpoint_steps=[0, 1], **beams)
-  assert set(both) == {0, 1} and both[1] == lines[:1] and len(built) == 3
+  assert set(both) == {0, 1} and rounded(both[1]) == lines[:1] and len(built) == 3
   model.batch_size = 2
-  assert model.predict(texts, **beams) == lines and len(built) == 4
+  assert rounded(model.predict(texts, **beams)) == lines and len(built) == 4
   model.close()
   with pytest.raises(RuntimeError, match="closed Session"):
     built[-1][0].run([])
-  assert model.predict(texts, **beams) == lines and len(built) == 5
+  assert rounded(model.predict(texts, **beams)) == lines and len(built) == 5
 
 
 def test_sizes_of_model_files_give_way_to_the_folder_and_sizes_of_ones_own_are_refused(

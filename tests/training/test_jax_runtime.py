@@ -156,7 +156,7 @@ def test_a_training_goes_on_with_either_runtime_on_several_devices(
         np.array(model.get_tensor(name), np.float32) for model in (ours, theirs)]
     # Single numbers without a gradient differ more: Adafactor enlarges rounding errors.
     norm = max(1, np.linalg.norm(expected))
-    assert np.linalg.norm(value - expected) < 1e-4 * norm, name
+    assert np.linalg.norm(value - expected) < 1e-3 * norm, name
 
 
 @only_new

@@ -15,6 +15,7 @@ import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.trainer.model import padding
 from synthesizer_mtf.trainer.model import pipeline
+from synthesizer_mtf.trainer.model import prediction
 from synthesizer_mtf.trainer.model import scoring
 from t5.models import mesh_transformer
 import tensorflow.compat.v1 as tf
@@ -114,7 +115,8 @@ def test_a_language_model_scores_what_follows_its_input(command):
 
 @pytest.mark.slow
 def test_a_language_model_with_the_length_of_targets_alone_decodes_within_it(
-    command, log, capfd):
+    command, log, capfd, monkeypatch):
+  monkeypatch.setattr(prediction, "_UNSEEN", 0)
   folder = command.folder
   (folder / "words").write_text("the name\nof\nthe name of the names of a\n")
   assert not command("infer.gin", bindings=[

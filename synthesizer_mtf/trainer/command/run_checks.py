@@ -268,18 +268,21 @@ def _classifier_has_classes(run):
 
 def _vocabularies_fit_embedding(run):
   """An embedding of inputs and targets needs vocabularies of one (rounded) size."""
+  vocabularies = [run.features[name].vocabulary for name in ("inputs", "targets")
+                  if name in run.features]
+  if not vocabularies or vocabularies[0] == vocabularies[-1]:
+    return  # It is not read here: it may be far away.
   divisor = parameters(run.config, "transformer.Unitransformer").get(
       "vocab_divisor", 128)
-  sizes = {name: feature.vocabulary.vocab_size for name, feature in run.features.items()
-           if name in ("inputs", "targets")}
+  sizes = [vocabulary.vocab_size for vocabulary in vocabularies]
   shared = parameters(run.config, "transformer.Bitransformer").get(
       "shared_embedding", True)
-  rounded = {-(-size // divisor) for size in sizes.values()}
+  rounded = {-(-size // divisor) for size in sizes}
   if shared is True and len(rounded) > 1 and run.model_type == "bitransformer" and (
       _classifier(run.config) is None):
     raise checks.Error(
         "`Bitransformer.shared_embedding` is True, but the vocabularies of "
-        f"{run.task!r} have {sizes['inputs']} ids for inputs and {sizes['targets']} "
+        f"{run.task!r} have {sizes[0]} ids for inputs and {sizes[1]} "
         "for targets; bind `Bitransformer.shared_embedding = False`.")
 
 
