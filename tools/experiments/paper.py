@@ -103,8 +103,8 @@ class Commands:
       params.update(self.row.laptop_params)
     else:
       params.update(self.row.paper_params)
-    if not self.laptop and not self.model.startswith("models/"):
-      params["SyntheticAttention.relative_attention_type"] = "bias_shared"
+      if not self.model.startswith("models/"):
+        params["SyntheticAttention.relative_attention_type"] = "bias_shared"
     if self.encoder_only:
       params["utils.run.batch_size"] = 32 if self.laptop else 128
       params["utils.run.train_steps"] = 10000

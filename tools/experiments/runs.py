@@ -201,11 +201,12 @@ class Run:
   def _scores(self, evaluation, folder, step):
     """Returns the scores of one evaluation at a step, a dict from names to floats."""
     where = folder, step, evaluation.suffix
-    written = results.teacher_forced(*where) | results.scores(*where)
+    scores = results.scores(*where)
+    written = results.teacher_forced(*where) | scores
     if not evaluation.scores:
       return {name: score for name, score in written.items()
               if name.startswith("eval/") and math.isfinite(score)}
-    others = results.scores(*where) if evaluation.keeps_all else {}
+    others = scores if evaluation.keeps_all else {}
     return others | {evaluation.key(score): value for score in evaluation.scores
                      if (value := score.value(written)) is not None}
 

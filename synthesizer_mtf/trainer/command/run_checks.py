@@ -80,6 +80,12 @@ class Run(NamedTuple):
             if data_checks.is_known(self.task) else {})
 
   @property
+  def vocabularies(self) -> tuple[seqio.Vocabulary, ...]:
+    """Those of the inputs and the targets, as far as the task has them."""
+    return tuple(self.features[name].vocabulary for name in ("inputs", "targets")
+                 if name in self.features)
+
+  @property
   def reads_text(self) -> bool:
     """Whether it trains on a task, or evaluates its outputs."""
     return self.mode in ("train", "eval") and data_checks.is_known(self.task)
@@ -268,8 +274,7 @@ def _classifier_has_classes(run):
 
 def _vocabularies_fit_embedding(run):
   """An embedding of inputs and targets needs vocabularies of one (rounded) size."""
-  vocabularies = [run.features[name].vocabulary for name in ("inputs", "targets")
-                  if name in run.features]
+  vocabularies = run.vocabularies
   if not vocabularies or vocabularies[0] == vocabularies[-1]:
     return  # It is not read here: it may be far away.
   divisor = parameters(run.config, "transformer.Unitransformer").get(
@@ -299,8 +304,7 @@ def _has_texts(run):
 def _texts_have_one_vocabulary(run):
   vocabulary = run.vocabulary
   if run.when == "command":
-    vocabulary = tuple(feature.vocabulary for name, feature in run.features.items()
-                       if name in ("inputs", "targets"))
+    vocabulary = run.vocabularies
   if run.texts[1] is not None and vocabulary:
     data_checks.check_one_vocabulary(vocabulary, checks.called("targets_filename"))
 

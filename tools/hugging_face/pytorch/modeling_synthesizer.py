@@ -483,13 +483,14 @@ class SynthesizerAttention(nn.Module):
 
   def _as_of_stack(self, mask, x):
     """A mask as `SynthesizerStack` makes it, for a layer that is used alone."""
-    if mask is None:
-      return x.new_zeros(1, 1, 1, 1) if self.is_decoder else torch.ones(
-          1, 1, 1, 1, dtype=torch.bool, device=x.device)
-    if mask.dim() != 2:
+    if mask is not None and mask.dim() != 2:
       return mask
-    rows = 1 if self.is_decoder else x.shape[1]  # Padding may be on either side.
-    return mask.bool()[:, None, None].expand(-1, -1, rows, -1)
+    if self.is_decoder:
+      return _decoder_mask(mask, x, x.dtype)
+    if mask is None:
+      return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=x.device)
+    # Padding may be on either side.
+    return mask.bool()[:, None, None].expand(-1, -1, x.shape[1], -1)
 
   def _remember(self, cache, key, value, cache_position):
     """Returns the index of the first query, and the keys and values of all tokens."""
