@@ -21,6 +21,7 @@ from synthesizer_mtf.tools.hugging_face import tokenizers
 COUNT = 100
 _SCRIPT = pathlib.Path(__file__).with_name("compare.py")
 _NEIGHBOURS = pathlib.Path(__file__).with_name("neighbours.py")
+_RESIZE = pathlib.Path(__file__).with_name("resize.py")
 _MODEL = pathlib.Path(exporting.__file__).with_name("pytorch")
 
 lines = exported_models.lines
@@ -159,3 +160,32 @@ def test_a_new_layer_alone_takes_masks_of_all_kinds_or_none(neighbours):
     ("weights", "'weights' of an attention is 'per_heads'; give one of 'per_head', '")])
 def test_what_pytorch_cannot_compute_is_refused(neighbours, what, message):
   assert message in neighbours[-1]["refused"][what]
+
+
+@pytest.fixture(scope="module")
+def resized(pytestconfig, tmp_path_factory):
+  """What `resize.py` finds."""
+  home = tmp_path_factory.mktemp("resize")
+  return json.loads(_run(pytestconfig, _MODEL, home, script=_RESIZE).stdout)
+
+
+def test_resized_tables_are_interpolated_linearly(resized):
+  tables = resized["tables"]
+  assert len(tables) == 16 and max(tables.values()) < 1e-5, tables
+
+
+def test_a_resized_model_is_saved_and_loaded_as_it_is(resized):
+  assert len(resized["models"]) == 8 and max(resized["models"].values()) == 0, resized
+
+
+@pytest.mark.parametrize("what, message", [
+    ("loaded", "max_length=99 changes no table of a model that is loaded; load it wit"),
+    ("by its class", "load it without, and call model.resize(max_length) then."),
+    ("another shape", "shapes than the configuration says; if it has another ma"),
+    ("multiple", "max_length is 9, but FD needs a multiple of its b, 2; give one."),
+    ("length", "max_length is 1; give an integer of at least 2."),
+    ("parameter", "R has the parameter 'weights', which nothing reads; its param"),
+    ("of V", "V has the parameter 'max_length', which nothing reads; its par"),
+    ("too long", "fewer tokens, or lengthen its tables by resize(7).")])
+def test_a_length_or_parameter_that_does_not_fit_is_refused(resized, what, message):
+  assert message in resized["refused"][what]

@@ -24,6 +24,7 @@ import transformers
 
 DEFAULT = "V"
 _ATTENTIONS = ("encoder_attention", "decoder_attention")
+_WITHOUT_TABLES = ("V", "Pattern")
 _KEYS = ("synthesizers", "weights", "relative_bias", "num_heads", "d_kv",
          "dropout_rate", "softmax")
 _VALUES = {"weights": ("per_head", "per_layer", "sum"),
@@ -57,6 +58,22 @@ class SynthesizerConfig(transformers.T5Config):
           f"{blocks}; give one entry for each block, or one for all.")
     return [_described(entry) for entry in entries]
 
+  @classmethod
+  def from_dict(cls, config_dict, **kwargs):
+    """As Transformers' own; it refuses a `max_length`, which would change no table."""
+    if "max_length" in kwargs:
+      raise ValueError(
+          f"max_length={kwargs['max_length']} changes no table of a model that is "
+          "loaded; load it without, and call model.resize(max_length) then.")
+    return super().from_dict(config_dict, **kwargs)
+
+  def resize(self, max_length: int) -> None:
+    """Describes the attentions with tables of another length."""
+    self.update({
+        key: [resized_attention(block, max_length)
+              for block in self.attention_of(key == "decoder_attention")]
+        for key in _ATTENTIONS})
+
   @property
   def is_tied(self) -> bool:
     """Whether the output layer is the embedding, whose outputs T5 then scales.
@@ -64,6 +81,26 @@ class SynthesizerConfig(transformers.T5Config):
     Transformers 5 always sets `tie_word_embeddings`.
     """
     return getattr(self, "scale_decoder_outputs", self.tie_word_embeddings)
+
+
+def resized_attention(attention: dict, max_length: int) -> dict:
+  """Returns the description of an attention with tables of another length.
+
+  Raises:
+    ValueError: `max_length` is not an integer of at least 2, or no multiple of FD's b.
+  """
+  if not isinstance(max_length, int) or max_length < 2:
+    raise ValueError(f"max_length is {max_length!r}; give an integer of at least 2.")
+  parts = [dict(part) for part in attention["synthesizers"]]
+  for part in parts:
+    if part["name"] not in _WITHOUT_TABLES:
+      part["max_length"] = max_length
+    if part["name"] == "FD" and not part.get("tile_length"):
+      part["a"], rest = divmod(max_length, part.get("b", 1))
+      if rest:
+        raise ValueError(f"max_length is {max_length}, but FD needs a multiple of its "
+                         f"b, {part['b']}; give one.")
+  return {**attention, "synthesizers": parts}
 
 
 def _described(entry):

@@ -42,6 +42,7 @@ import transformers
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.models.t5 import modeling_t5
 
+from .configuration_synthesizer import resized_attention
 from .configuration_synthesizer import SynthesizerConfig
 
 _MAJOR, _MINOR = map(int, transformers.__version__.split(".")[:2])
@@ -118,6 +119,17 @@ def entries(table: torch.Tensor, index: slice | torch.Tensor) -> torch.Tensor:
   return table[:, index].movedim(1, 0)
 
 
+def interpolated(table: torch.Tensor, dim: int, size: int) -> torch.Tensor:
+  """A table of `size` entries along `dim`, linearly between those of `table`.
+
+  The first and the last entry stay first and last.
+  """
+  rows = table.float().movedim(dim, -1)
+  new = functional.interpolate(rows.flatten(0, -2)[None], size, mode="linear",
+                               align_corners=True)[0]
+  return new.unflatten(0, rows.shape[:-1]).movedim(-1, dim).to(table.dtype)
+
+
 class Projection(nn.Linear):
   """A matrix without bias; `std` is the standard deviation of its initial weights."""
 
@@ -179,7 +191,13 @@ class DotProduct(Synthesizer):
 
 
 class WithTables(Synthesizer):
-  """Base class of parts whose tables have an entry for each position."""
+  """Base class of parts whose tables have an entry for each position.
+
+  Attributes:
+    POSITIONS: the dimension of the positions in each table, by the table's name.
+  """
+
+  POSITIONS: dict[str, int] = {}
 
   def __init__(self, config, max_length=512, tile_length=None):
     super().__init__(config)
@@ -193,17 +211,33 @@ class WithTables(Synthesizer):
       raise ValueError(
           f"the sequences, or the slots of a static cache, have {length} tokens, but "
           f"this attention was trained with max_length {self.max_length}; cut them, as "
-          f"by tokenizer(..., truncation=True, max_length={self.max_length}), or "
-          "generate fewer tokens.")
+          f"by tokenizer(..., truncation=True, max_length={self.max_length}), generate "
+          f"fewer tokens, or lengthen its tables by resize({length}).")
 
   def table(self, *shape: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(*shape))
+
+  def resize(self, max_length: int) -> None:
+    """Interpolates the tables linearly in the position; tiles stay as they are."""
+    if not self.tile:
+      for name, values in self._resized(max_length).items():
+        old = getattr(self, name, None)
+        learns = old.requires_grad if isinstance(old, nn.Parameter) else True
+        setattr(self, name, nn.Parameter(values.detach(), requires_grad=learns))
+      self.size = max_length
+    self.max_length = max_length
+
+  def _resized(self, max_length):
+    """The new tables, by their names."""
+    return {name: interpolated(getattr(self, name), axis, max_length)
+            for name, axis in self.POSITIONS.items() if hasattr(self, name)}
 
 
 class Random(WithTables):
   """R: R[i, j], learned."""
 
   trainable = True
+  POSITIONS = {"R": -1}
 
   def __init__(self, config, max_length=512, tile_length=None):
     super().__init__(config, max_length, tile_length)
@@ -212,6 +246,9 @@ class Random(WithTables):
 
   def reset_parameters(self):
     nn.init.normal_(self.R)
+
+  def _resized(self, max_length):
+    return {"R": interpolated(super()._resized(max_length)["R"], -2, max_length)}
 
   def forward(self, x, positions, query, key):
     self.check(positions)
@@ -229,6 +266,8 @@ class FixedRandom(Random):
 
 class FactorizedRandom(WithTables):
   """FR: R1[i] . R2[j]."""
+
+  POSITIONS = {"R1": -2, "R2": -2}
 
   def __init__(self, config, max_length=512, tile_length=None, rank=8):
     super().__init__(config, max_length, tile_length)
@@ -248,8 +287,11 @@ class FactorizedRandom(WithTables):
 class Toeplitz(WithTables):
   """T: T[i - j] for keys before the query, T_after[j - i - 1] for those after it."""
 
+  POSITIONS = {"T": -1}
+
   def __init__(self, config, max_length=512, tile_length=None):
     super().__init__(config, max_length, tile_length)
+    self.is_decoder = config.is_decoder
     self.T = self.table(self.heads, self.size)
     after = tile_length or max_length - 1
     if not config.is_decoder and after:
@@ -258,6 +300,14 @@ class Toeplitz(WithTables):
   def reset_parameters(self):
     for table in self.parameters():
       nn.init.normal_(table)
+
+  def _resized(self, max_length):
+    if self.is_decoder:
+      return super()._resized(max_length)
+    after = getattr(self, "T_after", self.T[:, :0])
+    offsets = interpolated(torch.cat([self.T.flip(-1), after], -1), -1,
+                           2 * max_length - 1)
+    return {"T": offsets[:, :max_length].flip(-1), "T_after": offsets[:, max_length:]}
 
   def forward(self, x, positions, query, key):
     self.check(positions)
@@ -284,6 +334,8 @@ class Toeplitz(WithTables):
 
 class Dense(WithTables):
   """D: (relu(x_i W1 + b1) W2 + b2)[j]; the biases are optional."""
+
+  POSITIONS = {"W2": -1, "b2": -1}
 
   def __init__(self, config, max_length=512, tile_length=None, share_heads=False,
                share_query=False, use_bias=False):
@@ -326,12 +378,17 @@ class FactorizedDense(WithTables):
           f"{'tile_length' if tile_length else 'max_length'}, {self.size}; give it "
           "three that fit, as {'name': 'FD', 'max_length': 512, 'a': 16, 'b': 32}.")
     self.W1 = self.projection()
+    self.b = b
     self.WA = self.table(self.heads, self.d_kv, a)
     self.WB = self.table(self.heads, self.d_kv, b)
 
   def reset_parameters(self):
     for table in (self.WA, self.WB):
       nn.init.normal_(table, std=self.d_kv**-0.5)
+
+  def _resized(self, max_length):
+    # WB repeats after b positions, and WA says which repetition it is.
+    return {"WA": interpolated(self.WA, -1, max_length // self.b)}
 
   def forward(self, x, positions, query, key):
     self.check(positions)
@@ -413,6 +470,7 @@ class SynthesizerAttention(nn.Module):
     for part in parts:
       if share and part["name"] == "V":
         part["share_query"] = True
+    self.description = attention
     self.heads, self.layer_idx, self.is_decoder = heads, layer_idx, config.is_decoder
     self.dropout = config.dropout_rate
     self.softmax = attention.get("softmax", True)
@@ -440,6 +498,25 @@ class SynthesizerAttention(nn.Module):
     if hasattr(self, "relative_attention_bias"):
       nn.init.normal_(self.relative_attention_bias.weight,
                       std=self.v.in_features**-0.5)
+
+  def resize(self, max_length: int) -> None:
+    """Makes tables of positions longer or shorter, linearly in the position.
+
+    Tables of R, Fix, FR, T and D are interpolated between their entries, the first and
+    last of which stay; FD keeps b, and its WA is. V, Pattern and tiles stay. The tables
+    are new parameters: make the optimizer afterwards.
+
+    Args:
+      max_length: the new length.
+
+    Raises:
+      ValueError: it is not an integer of at least 2, or no multiple of FD's b.
+    """
+    # It refuses a length before a table changes.
+    self.description = resized_attention(self.description, max_length)
+    for part in self.synthesizers:
+      if isinstance(part, WithTables):
+        part.resize(max_length)
 
   def forward(self, hidden_states, mask=None, position_bias=None,
               layer_head_mask=None, output_attentions=False, cache_position=None,
@@ -606,6 +683,11 @@ def _part(config, name, **parameters):
     raise ValueError(
         f"config.json names the attention {name!r}, which modeling_synthesizer.py "
         f"lacks; it has {', '.join(SYNTHESIZERS)}.")
+  known = [*inspect.signature(SYNTHESIZERS[name]).parameters][1:]
+  for parameter in parameters:
+    if parameter not in known:
+      raise ValueError(f"{name} has the parameter {parameter!r}, which nothing reads; "
+                       f"its parameters are {', '.join(known) or 'none'}.")
   return SYNTHESIZERS[name](config, **parameters)
 
 
@@ -705,8 +787,33 @@ def _shared_mean(logits, value, seen):
   return mean
 
 
-class _Initialized:
-  """Initializes new weights: the layers of this file know how, and T5 does the rest."""
+class _Model:
+  """What our models do beside T5's: initialize our layers, and resize them."""
+
+  @classmethod
+  def from_pretrained(cls, *args, **kwargs):
+    """As Transformers' own; it also explains tables of another length."""
+    try:
+      return super().from_pretrained(*args, **kwargs)
+    except RuntimeError as error:
+      if "mismatch" not in str(error):
+        raise
+      raise ValueError(
+          "the weights have other shapes than the configuration says; if it has "
+          "another max_length, load the model with its own configuration, and call "
+          "model.resize(max_length) then.") from error
+
+  def resize(self, max_length: int) -> None:
+    """Makes the tables of all layers longer or shorter; see `SynthesizerAttention`.
+
+    The configuration follows, so `save_pretrained` writes it.
+    """
+    for module in self.modules():
+      if isinstance(module, _Model):
+        module.config.resize(max_length)
+    for module in self.modules():
+      if isinstance(module, SynthesizerAttention):
+        module.resize(max_length)
 
   def _init_weights(self, module):
     if isinstance(module, (Projection, Synthesizer, SynthesizerAttention)):
@@ -720,7 +827,7 @@ class _Initialized:
     super()._initialize_weights(module)
 
 
-class SynthesizerStack(_Initialized, modeling_t5.T5Stack):
+class SynthesizerStack(_Model, modeling_t5.T5Stack):
   """T5's encoder or decoder, with `SynthesizerAttention`.
 
   It hands masks to the layers in forms whose shapes and dtypes say what is known:
@@ -891,7 +998,7 @@ def _with_parameters(method, *names):
 
 
 class SynthesizerForConditionalGeneration(
-    _Initialized, modeling_t5.T5ForConditionalGeneration):
+    _Model, modeling_t5.T5ForConditionalGeneration):
   """T5's encoder and decoder with an output layer, as `T5ForConditionalGeneration`."""
 
   config_class = SynthesizerConfig
@@ -935,7 +1042,7 @@ def _without_head(keys):
   return [name for name in keys if not name.startswith("lm_head")]
 
 
-class SynthesizerEncoderModel(_Initialized, modeling_t5.T5EncoderModel):
+class SynthesizerEncoderModel(_Model, modeling_t5.T5EncoderModel):
   """T5's encoder alone, as `T5EncoderModel`."""
 
   config_class = SynthesizerConfig
