@@ -1,5 +1,6 @@
 """Helpers that several test files share."""
 
+import functools
 import types
 
 # Comes first, because it makes TensorFlow ready for mesh_tensorflow.
@@ -7,6 +8,7 @@ import synthesizer_mtf  # noqa: F401, I001  # isort: skip
 
 import pytest
 from support import sessions
+from tensorflow.python.framework import ops
 from tensorflow.python.training import basic_session_run_hooks
 from tensorflow_estimator.python.estimator import estimator
 from tensorflow_estimator.python.estimator import run_config
@@ -23,6 +25,9 @@ def _first_save(self, session, coord):
   self._save(session, step)
   self._timer.update_last_triggered_step(step)
 
+
+# TensorFlow keeps the calls that made each operation, for messages that no test reads.
+ops._create_c_op = functools.partial(ops._create_c_op, extract_traceback=False)
 
 # A third of the time of a tiny training, here and in the forks that run commands.
 basic_session_run_hooks.CheckpointSaverHook.after_create_session = _first_save

@@ -1,11 +1,14 @@
 """Runs commands in processes; most of them need not import TensorFlow.
 
-They are forks of a process that has only imported this package. Inputs and results are
-those of a program: words, a folder, an environment; an exit status and two streams.
+They are forks of a process that has only imported this package, and `support.warm`.
+Inputs and results are those of a program: words, a folder, an environment; an exit
+status and two streams.
 """
 
 from concurrent import futures
+import functools
 import multiprocessing
+from multiprocessing import forkserver
 import os
 import pathlib
 import runpy
@@ -15,6 +18,7 @@ import sys
 import tempfile
 
 import gin
+import pytest
 
 import synthesizer_mesh_transformer
 
@@ -22,7 +26,15 @@ COMMAND = pathlib.Path(sys.executable).parent / "synthesizer_mesh_transformer"
 LIMIT = 600  # Seconds. On an idle machine, a process takes 20.
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["pytest", "synthesizer_mtf.launcher"])
+_FORKS.set_forkserver_preload(["pytest", "support.warm"])
+
+
+@functools.cache
+def _start_server():
+  """Starts the process to be forked, in the folder where it finds `support`."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.chdir(pathlib.Path(__file__).parents[1])
+    forkserver.ensure_running()
 
 
 class Process:
@@ -37,6 +49,7 @@ class Process:
                stdin=None, preexec_fn=None):
     """Starts the command; the streams are open files with a name."""
     del stdin  # A fork has none.
+    _start_server()
     out = os.path.abspath(stdout.name)
     err = out if stderr == subprocess.STDOUT else os.path.abspath(stderr.name)
     self._process = self.context.Process(target=_launch, daemon=self.daemon, args=(
@@ -112,6 +125,7 @@ def run_program(words, folder, start=Process, **environment):
 
 def start(function, *args):
   """Starts a function of a test file; returns its `multiprocessing` process."""
+  _start_server()
   process = _FORKS.Process(target=function, args=args)
   process.start()
   return process
@@ -119,6 +133,7 @@ def start(function, *args):
 
 def call(function, *args):
   """What a function of a test file returns in a process of its own."""
+  _start_server()
   with futures.ProcessPoolExecutor(1, _FORKS) as pool:
     return pool.submit(function, *args).result()
 
