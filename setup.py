@@ -103,6 +103,7 @@ setup(
     package_data={
         "synthesizer_mtf": ["py.typed"],
         "synthesizer_mtf.gin": data_files("gin", ".gin"),
+        "synthesizer_mtf.tools.base": ["pictures.mplstyle"],
         "synthesizer_mtf.tools.plot_attention": ["page.html"],
         # Copied beside exported models. It needs PyTorch; this package does not.
         "synthesizer_mtf.tools.hugging_face": ["pytorch/*.py"],

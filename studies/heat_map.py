@@ -1,7 +1,8 @@
-"""Draws a study with chance levels as a map of tasks against rows.
+"""Draws a study with chance levels as a map of models against tasks.
 
 The color of a cell is the mean score over the seeds, from chance (dark) to 1 (bright).
-If there is a file of predictions beside the picture, frames mark wrong predictions.
+If there is a file of predictions beside the picture, frames mark wrong predictions, and
+name them.
 """
 
 from collections.abc import Mapping
@@ -53,33 +54,49 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
     path: the path of a PNG; predictions are in `NAME_predictions.json` beside it.
   """
   predicted = _predictions(path)
-  found = means(study, lines).dropna(axis=1, how="all")
-  chance = np.array([task.chance for task in study.tasks])[:, None]
-  size = 0.62 * found.shape[1] + 2.6, 0.42 * found.shape[0] + 1.6
-  with pictures.written(path, 1, 1, size) as (_, (axis,)):
-    axis.imshow(np.ma.masked_invalid(_gained(found.to_numpy(), chance)), vmin=0, vmax=1,
-                cmap="viridis", aspect="auto")
+  scores = means(study, lines).dropna(axis=1, how="all").T
+  chance = np.array([task.chance for task in study.tasks])
+  with pictures.written(path, 1, 1, 0.3 * len(scores) + 1.6) as (_, (axis,)):
+    axis.imshow(np.ma.masked_invalid(_gained(scores.to_numpy(), chance)), vmin=0,
+                vmax=1, aspect="auto")
     axis.set_facecolor("0.92")
-    for (down, across), score in np.ndenumerate(found.to_numpy()):
-      if np.isnan(score):
-        continue
-      task = study.tasks[down]
-      assert task.chance is not None  # As the docstring says.
-      bright = _gained(score, task.chance) > 0.6
-      axis.text(across, down, f"{score:.2f}".removeprefix("0"), ha="center",
-                va="center", fontsize=9, color="black" if bright else "white")
-      if predicted and predicted[found.columns[across]][task.name] != outcome(
-          score, task.chance):
-        axis.add_patch(matplotlib.patches.Rectangle(
-            (across - 0.46, down - 0.46), 0.92, 0.92, fill=False, edgecolor="red",
-            linewidth=2))
-    axis.set_xticks(range(found.shape[1]), found.columns, rotation=40, ha="left")
+    for (row, column), score in np.ndenumerate(scores.to_numpy()):
+      if not np.isnan(score):
+        task = study.tasks[column]
+        said = predicted.get(scores.index[row], {}).get(task.name)
+        _draw_cell(axis, (column, row), score, task.chance, said)
+    axis.set_xticks(range(len(chance)), [
+        f"{task.drawn.title} ({task.chance:.2f})" for task in study.tasks],
+        rotation=40, ha="left")
     axis.xaxis.tick_top()
-    axis.set_yticks(range(found.shape[0]), [
-        f"{task.drawn.title} ({task.chance:.2f})" for task in study.tasks])
+    axis.set_yticks(range(len(scores)), scores.index)
     axis.tick_params(length=0)
-    axis.set_xlabel("accuracy of the answers; in brackets, of guesses; "
-                    "grey: not run; red: not as predicted", fontsize=9)
+    axis.spines[:].set_visible(False)
+    axis.set_xlabel(_CAPTION)
+
+
+_CAPTION = (
+    "accuracy of the answers, from chance (dark) to 1 (bright); in brackets, of "
+    "guesses\ngrey: not run; red: not as predicted, with the prediction: chance (at "
+    f"most {_CHANCE:.0%} of\nthe way from chance to 1), solves (at least {SOLVED}) or "
+    "partly")
+
+
+def _draw_cell(axis, place, score, chance, predicted):
+  """Writes a score, and frames it with its prediction if that differs."""
+  column, row = place
+  color = "black" if _gained(score, chance) > 0.6 else "white"
+  text = f"{score:.2f}".removeprefix("0")
+  if predicted in (None, outcome(score, chance)):
+    axis.text(column, row, text, ha="center", va="center", color=color)
+    return
+  axis.text(column, row, f"{text}\n", ha="center", va="center", color=color,
+            linespacing=0.9)
+  axis.text(column, row + 0.22, predicted, ha="center", va="center", color=color,
+            fontsize="xx-small")
+  axis.add_patch(matplotlib.patches.Rectangle(
+      (column - 0.46, row - 0.46), 0.92, 0.92, fill=False, edgecolor="red",
+      linewidth=2))
 
 
 def _predictions(path):

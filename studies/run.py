@@ -61,9 +61,8 @@ def _results(folder):
   draw_together(together, folder / "results.png")
   print(f"Wrote {folder / 'results.png'}")
   for study, lines in known:
-    if picture(study) is not pictures.draw_study:
-      draw(study, lines, folder / f"{study.name}.png")
-      print(f"Wrote {folder / study.name}.png")
+    draw(study, lines, folder / f"{study.name}.png")
+    print(f"Wrote {folder / study.name}.png")
   return 0
 
 
@@ -80,10 +79,10 @@ def draw_together(known: list[tuple[study_types.Study, list[report_lib.Line]]],
                   path: pathlib.Path) -> None:
   """Draws the final scores of all tasks of some studies, each with its lines."""
   panels = [(study, task, lines) for study, lines in known for task in study.tasks]
-  with pictures.written(path, len(panels), 3, (4.6, 3.3)) as (_, axes):
+  with pictures.written(path, len(panels), 2, 3) as (_, axes):
     for axis, (study, task, lines) in zip(axes, panels):
       pictures.draw_scores(axis, study, task, lines)
-      axis.set_title(study.title, fontsize=10)
+      axis.set_title(f"{study.title}\n{axis.get_title()}", fontsize="small")
 
 
 def draw(study: study_types.Study, lines: list[report_lib.Line],

@@ -29,21 +29,21 @@ def plot(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
     path: the path of a PNG.
   """
   count = len(study.tasks)
-  with pictures.written(path, count, count, (4.2, 3.6), below=0.07,
-                        sharey=True) as (figure, axes):
+  with pictures.written(path, count, count, 3.4, sharey=True) as (figure, axes):
     for axis, task in zip(axes, study.tasks):
       found = means(study, task, lines)
       for number, row in enumerate(study.rows):
         if row.name in found:
-          axis.plot(found.index, found[row.name], marker="o", markersize=4,
+          axis.plot(found.index, found[row.name], marker="o",
                     color=f"C{number}", label=row.name)
       sizes = [score.at for _, score in task.scores()]
       axis.axvline(sizes[0], color="0.7", linestyle=":")
       axis.set(title=task.name.replace("_", " "), ylim=(-0.03, 1.03), xticks=sizes,
                xlabel=task.drawn.title.split(", ")[-1].rpartition(" ")[0])
-      axis.grid(alpha=0.3)
+      axis.grid()
     axes[0].set_ylabel("accuracy of the answers")
     known = {label: line for axis in axes
              for line, label in zip(*axis.get_legend_handles_labels())}
-    figure.legend(known.values(), known, loc="lower center", ncols=len(study.rows),
-                  frameon=False)
+    figure.legend(known.values(), known, loc="outside lower center",
+                  ncols=len(study.rows), title="means over the seeds; "
+                  "dotted: the largest size in training")

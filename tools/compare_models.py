@@ -68,7 +68,7 @@ def _compare(args):
   def draw(picture):
     lines = report.lines_of_runs()
     if lines:
-      pictures.draw_study(compared.with_scores(lines), lines, picture)
+      pictures.draw_study(compared.with_scores(lines), lines, picture, args.seeds)
 
   return report.execute(wanted, machine_shares, path / path.name, args.json, draw)
 

@@ -19,6 +19,9 @@ _COLUMNS = (
     ("bleu", "BLEU", "{:.1f}"),
     ("accuracy", "accuracy %", "{:.1f}"),
 )
+_TITLES = {"pretrain": "Pre-training: span corruption of English text",
+           "finetune": "Fine-tuning: names, English to German"}
+_SMOOTHED = 15  # Steps of the log whose losses are averaged.
 
 
 def rows(plan: stages.Plan) -> list[dict[str, Any]]:
@@ -58,17 +61,27 @@ def predictions(plan: stages.Plan) -> list[tuple[str, str]]:
 
 
 def draw(plan: stages.Plan, path: pathlib.Path) -> None:
-  """Draws the training losses, with pre-training and fine-tuning side by side."""
-  titles = {"pretrain": "Pre-training: span corruption of English text",
-            "finetune": "Fine-tuning: names, English to German"}
-  with pictures.written(path, 2, 2, (5.5, 4.5), dpi=120) as (_, panels):
-    for panel, (name, title) in zip(panels, titles.items()):
-      for notation in plan.attentions:
+  """Draws the training losses, with pre-training and fine-tuning side by side.
+
+  A cross is the log perplexity of held-out text; the legend has held-out names' BLEU.
+  """
+  scores = {row["attention"]: row for row in rows(plan)}
+  with pictures.written(path, 2, 2, 3.6) as (_, panels):
+    for panel, name in zip(panels, ("pretrain", "finetune")):
+      for number, notation in enumerate(plan.attentions):
         curve = results.losses(plan.model_dir(notation, name).with_suffix(".log"))
-        steps, values = zip(*curve)
-        smoothed = pd.Series(values).rolling(15, min_periods=1).mean()
-        panel.plot(steps, smoothed, label=notation, linewidth=1.5)
-      panel.set(title=title, xlabel="step",
-                ylabel="training loss (mean over positions)")
-      panel.grid(alpha=0.3)
-      panel.legend(title="attention")
+        losses = pd.Series(dict(curve))
+        smoothed = losses.rolling(_SMOOTHED, min_periods=1).mean()
+        label = notation
+        if name == "finetune":
+          label += f", BLEU of held-out names {scores[notation]['bleu']:.1f}"
+        panel.plot(losses, color=f"C{number}", linewidth=.6, alpha=.3)
+        panel.plot(smoothed, color=f"C{number}", label=label)
+        if name == "pretrain":
+          panel.plot(losses.index[-1], scores[notation]["log_perplexity"], "x",
+                     color=f"C{number}", markersize=8, markeredgewidth=2)
+      panel.set(title=_TITLES[name], xlabel="step", ylabel="training loss, mean "
+                f"over positions\n(thick: mean of {_SMOOTHED} steps)")
+      panel.grid()
+      panel.legend()
+    panels[0].legend(title="cross: log perplexity of held-out text", alignment="left")

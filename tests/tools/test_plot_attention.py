@@ -294,9 +294,11 @@ def test_the_picture_of_a_layer_has_each_heads_weights_and_tokens(
 
 @pytest.mark.slow
 def test_the_sheet_has_a_tile_for_each_head_of_each_layer(made, expected):
-  encoder, decoder, *_ = made[2]["contact_sheet"].axes
-  for stack, axis in (("encoder", encoder), ("decoder", decoder)):
-    layers = [expected["trained"][f"{stack}/{i}"] for i in (0, 1)]
+  axes = made[2]["contact_sheet"].axes[:4]
+  cases = [(stack, state) for stack in ("encoder", "decoder")
+           for state in ("initial", "trained")]
+  for (stack, state), axis in zip(cases, axes):
+    layers = [expected[state][f"{stack}/{i}"] for i in (0, 1)]
     size = len(layers[0].mask)
     border = (len(axis.images[0].get_array()) // 2 - size) // 2
     for i, attention in enumerate(layers):
@@ -304,7 +306,9 @@ def test_the_sheet_has_a_tile_for_each_head_of_each_layer(made, expected):
         row, column = (border + at * (size + 2 * border) for at in (i, head))
         assert_shown(axis.images[0].get_array()[
             row:row + size, column:column + size], attention, weights)
-    assert axis.get_title() == stack
+  assert [axis.get_title() for axis in axes] == [
+      f"{stack}, {state} (step {step})" for stack in ("encoder", "decoder")
+      for state, step in (("initial", 0), ("trained", 5))]
 
 
 @pytest.mark.slow

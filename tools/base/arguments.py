@@ -24,7 +24,7 @@ def command(parser: argparse.ArgumentParser, argv: Sequence[str] | None,
   """Parses the flags of a command, and ends it with one sentence if it fails.
 
   It imports the modules of --module_import, lets TensorFlow log errors alone, and lets
-  matplotlib draw without a display.
+  matplotlib draw without a display, in one style.
 
   Args:
     parser: the command's flags.
@@ -37,7 +37,8 @@ def command(parser: argparse.ArgumentParser, argv: Sequence[str] | None,
   if graphs:
     tf.disable_v2_behavior()
   backend.choose()
-  with messages.ending(parser.prog.removeprefix("python -m "), stopped):
+  name = parser.prog.removeprefix("python -m ")
+  with backend.styled(), messages.ending(name, stopped):
     gin_names.import_modules(getattr(args, "module_import", ()))
     yield args
 

@@ -3,11 +3,13 @@
 from typing import Any
 
 from matplotlib import pyplot as plt
+from synthesizer_mtf.tools.base import backend
 from synthesizer_mtf.tools.benchmark import result_tables
 from synthesizer_mtf.tools.benchmark.breakdown import PARTS
 
-_COLORS = {"ours": "#1f77b4", "authors": "#ff7f0e", "stock": "#7f7f7f",
-           "floor": "#2ca02c", "baseline": "#9467bd"}
+_COLORS = {"ours": "C0", "authors": "C1", "stock": "C3", "floor": "C7",
+           "baseline": "C4"}
+_ROW = 0.28  # The height of a bar and the space below it, in inches.
 _LABELS = {"ours": "synthesizer_mtf", "authors": "mesh_tensorflow's Synthesizer",
            "stock": "mesh_tensorflow", "floor": "no mixing of positions",
            "baseline": "other programs"}
@@ -35,12 +37,14 @@ def plot(results: list[dict[str, Any]], path: str) -> bool:
   if traced and not sweep:
     measures.append("parts")
   names = list(dict.fromkeys(r["row"] for r in results))
-  rows = len(names)
-  size = ((5 * len(measures) + 3, max(5, 0.22 * rows + 1)) if sweep else
-          (4 * len(measures) + 2, 2.2 + 0.32 * rows))
-  figure, axes = plt.subplots(1, len(measures), squeeze=False, sharey=not sweep,
-                              layout="constrained", figsize=size)
-  for axis, measure in zip(axes[0], measures):
+  across = 1 if sweep else min(2, len(measures))
+  down = -(-len(measures) // across)
+  figure, axes = plt.subplots(
+      down, across, squeeze=False, sharey=not sweep, layout="constrained",
+      figsize=(backend.WIDTH, down * (4 if sweep else 0.9 + _ROW * len(names)) + 0.8))
+  for axis in axes.flat[len(measures):]:
+    axis.remove()
+  for axis, measure in zip(axes.flat, measures):
     axis.set_title(_TITLES.get(measure, measure))
     if measure == "parts":
       _stacks(axis, traced, names)
@@ -48,10 +52,10 @@ def plot(results: list[dict[str, Any]], path: str) -> bool:
     draw = _growth if sweep else _bars
     draw(axis, [r for r in results if r["panel"] == measure], names)
   figure.suptitle(_caption(results[0], sweep), fontsize="small")
-  figure.legend(*axes[0][0].get_legend_handles_labels(), frameon=False,
+  figure.legend(*axes[0][0].get_legend_handles_labels(),
                 loc="outside right upper" if sweep else "outside lower center",
-                ncols=1 if sweep or len(measures) == 1 else 5, fontsize="small")
-  figure.savefig(path, dpi=120)
+                ncols=1 if sweep else 5)
+  figure.savefig(path)
   plt.close(figure)
   return True
 
@@ -60,7 +64,8 @@ def _caption(result, sweep):
   """Returns the sizes of the model, and the machine."""
   text = "" if sweep else "{inputs}/{targets} tokens, "
   text += "" if result["measure"] == "decode" else "batch {batch}, "
-  text += ("{num_layers}+{num_layers} layers, d_model {d_model}\n"
+  text += ("{num_layers}+{num_layers} layers, d_model {d_model}, vocabulary "
+           "{vocabulary:,}, float32 if a row does not say otherwise\n"
            "{machine[cpu]}, {machine[cores]} cores")
   return text.format(machine=result["machine"], **result["configuration"])
 
@@ -76,49 +81,43 @@ def _bars(axis, results, names):
     index, family = names.index(result["row"]), result["family"]
     axis.barh(index, result["ratio"], color=_COLORS[family],
               label=None if family in drawn else _LABELS[family])
-    axis.plot(result["ratio_quartiles"], [index, index], color="black",
-              linewidth=2)
-    axis.text(0.03, index, f"{result['ratio']:.2f}", va="center", color="white",
-              fontsize="small")
+    low, high = result["ratio_quartiles"]
+    axis.plot([low, high], [index, index], color="black", linewidth=2,
+              label=None if drawn else "quartiles of the rounds")
+    axis.text(max(high, result["ratio"]), index, f" {result['ratio']:.2f}",
+              va="center", fontsize="small")
     drawn.add(family)
   paper = [(r["paper_ratio"], names.index(r["row"])) for r in results
            if r["measure"] == "train" and "paper_ratio" in r]
   if paper:
     axis.scatter(*zip(*paper), marker="D", s=28, color="white", zorder=3,
                  edgecolor="black", label="the paper, Table 4")
+  axis.margins(x=0.14)
   axis.axvline(1, color="black", linewidth=0.8, linestyle=":")
   axis.set_yticks(range(len(names)), names)
   axis.set_ylim(len(names) - 0.4, -0.6)
   axis.set_xlabel(f"times as fast as {results[0]['reference']}")
 
 
-def _colors(name):
-  """All colors of a map of a few colors."""
-  colormap = plt.get_cmap(name)
-  return colormap(range(colormap.N))
-
-
 def _stacks(axis, results, names):
   """Draws horizontal bars of milliseconds, with a color for each part."""
-  colors = _colors("Set2")
   for result in results:
     index, left = names.index(result["row"]), 0
-    for part, color in zip(PARTS, colors):
+    for number, part in enumerate(PARTS):
       width = 1e3 * result["parts_seconds"][part]
-      axis.barh(index, width, left=left, color=color,
+      axis.barh(index, width, left=left, color=f"C{number}",
                 label=part if result is results[0] else None)
       left += width
     axis.text(left, index, f" {left:.0f}", va="center", fontsize="small")
   axis.margins(x=0.12)
   axis.set_xlabel("milliseconds")
   # The legend is below the axis, because bars may be anywhere in the axis.
-  axis.legend(frameon=False, fontsize="small", loc="upper center", ncols=3,
-              bbox_to_anchor=(0.5, -0.8 / axis.figure.get_figheight()))
+  axis.legend(loc="upper center", ncols=4, fontsize="x-small", columnspacing=1,
+              bbox_to_anchor=(0.45, -0.42 / (_ROW * len(names))))
 
 
 def _growth(axis, results, names):
   """Draws seconds over the input length, both logarithmic, with a line for each row."""
-  colors = _colors("tab20")
   for i, name in enumerate(names):
     points = sorted((r for r in results if r["row"] == name),
                     key=lambda r: r["inputs"])
@@ -127,15 +126,15 @@ def _growth(axis, results, names):
     lengths = [r["inputs"] for r in points]
     style = {"marker": "o", "linestyle": "-"} if (
         points[0]["family"] == "ours") else {"marker": "s", "linestyle": "--"}
-    color = colors[i % len(colors)]
+    color = f"C{i}"
     axis.plot(lengths, [r["median_seconds"] for r in points], color=color,
-              label=name, markersize=4, **style)
+              label=name, **style)
     axis.fill_between(lengths, *zip(*(r["quartiles_seconds"] for r in points)),
                       color=color, alpha=0.2, linewidth=0)
   axis.set_xscale("log", base=2)
   axis.set_yscale("log")
   ticks = sorted({r["inputs"] for r in results})
   axis.set_xticks(ticks, [str(t) for t in ticks])
-  axis.grid(True, which="both", alpha=0.25)
+  axis.grid(True, which="both")
   axis.set_xlabel("input length, tokens")
   axis.set_ylabel("seconds")

@@ -22,16 +22,15 @@ _COLUMNS = 5  # The columns of the legend.
 
 
 @contextlib.contextmanager
-def written(path: pathlib.Path, count: int, across: int, size: tuple[float, float],
-            below: float = 0, **kwargs: Any) -> Iterator[tuple[Any, Any]]:
+def written(path: pathlib.Path, count: int, across: int, height: float,
+            **kwargs: Any) -> Iterator[tuple[Any, Any]]:
   """Opens panels to draw in, and writes them at the end.
 
   Args:
     path: the path of a PNG.
     count: the number of panels.
     across: the number of panels beside each other, if there are so many.
-    size: the size of a panel, in inches.
-    below: the share of the picture to leave free at the bottom.
+    height: the height of a panel with its labels, in inches.
     **kwargs: further arguments of `pyplot.subplots`.
 
   Yields:
@@ -41,14 +40,15 @@ def written(path: pathlib.Path, count: int, across: int, size: tuple[float, floa
   from matplotlib import pyplot
   across = min(count, across)
   down = -(-count // across)
-  figure, axes = pyplot.subplots(
-      down, across, figsize=(size[0] * across, size[1] * down), squeeze=False, **kwargs)
-  for axis in axes.flat[count:]:
-    axis.set_axis_off()
-  yield figure, axes.flat[:count]
-  figure.tight_layout(rect=(0, below, 1, 1))
-  figure.savefig(path)
-  pyplot.close(figure)
+  with backend.styled():
+    figure, axes = pyplot.subplots(
+        down, across, figsize=(backend.WIDTH, height * down), squeeze=False,
+        layout="constrained", **kwargs)
+    for axis in axes.flat[count:]:
+      axis.set_axis_off()
+    yield figure, axes.flat[:count]
+    figure.savefig(path)
+    pyplot.close(figure)
 
 
 def draw_table(report: report_lib.Report, path: pathlib.Path) -> None:
@@ -69,48 +69,51 @@ def draw_table(report: report_lib.Report, path: pathlib.Path) -> None:
       panels.append((score.title, paper, figures))
   if not panels:
     return
-  with written(path, len(panels), 4, (4.2, 3.8), dpi=110) as (figure, axes):
+  with written(path, len(panels), 2, 3) as (figure, axes):
     for axis, panel in zip(axes, panels):
       _draw_rows(axis, *panel)
-    figure.suptitle(f"{report.study.title}, laptop scale, "
-                    f"{report.settings.steps} steps")
+    figure.suptitle(f"{report.study.title}, laptop scale, {report.settings.steps} "
+                    "steps (dot: a seed; cross: their mean)")
 
 
 def _draw_rows(axis, title, paper, ours):
   for name, at in paper.items():
     seeds = ours[name].dropna()
-    dots = axis.plot([at] * len(seeds), seeds, "o", markersize=4, alpha=0.5)
+    dots = axis.plot([at] * len(seeds), seeds, "o", alpha=0.5)
     axis.plot(at, seeds.mean(), "x", markersize=9, color=dots[0].get_color())
-    axis.annotate(name, (at, seeds.mean()), xytext=(6, 4), fontsize=9,
-                  textcoords="offset points")
+    axis.annotate(name, (at, seeds.mean()), xytext=(6, 4), textcoords="offset points")
   axis.set(title=title, xlabel="paper", ylabel="ours")
   axis.margins(x=0.25, y=0.12)
   for scale in (axis.xaxis, axis.yaxis):
     if max(paper.values()) > 1e5:  # These are numbers of parameters.
       scale.set_major_formatter(ticker.EngFormatter(sep=""))
     scale.set_major_locator(ticker.MaxNLocator(5))
-  axis.grid(alpha=0.3)
+  axis.grid()
 
 
 def draw_study(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
-         path: pathlib.Path) -> None:
+               path: pathlib.Path, seeds: Sequence[int] = ()) -> None:
   """Draws for each task the training loss, the validation score, and the final scores.
 
   The curve of a row is a line through the means of its seeds, in a band from the lowest
-  seed to the highest. `draw_scores` draws the final scores.
+  seed to the highest. A single evaluation has no curve. `draw_scores` draws the final
+  scores; `seeds` are as there.
   """
-  across, legend = len(study.tasks), -(-len(study.rows) // _COLUMNS)
-  with written(path, 3 * across, across, (7, 10 / 3),
-                        below=0.02 * (1 + legend)) as (figure, axes):
-    for task, losses, scores, last in zip(study.tasks, *axes.reshape(3, across)):
-      _draw(losses, study, task, lines, "training_loss")
-      losses.set(title=task.drawn.title.split(", ")[0], ylabel="loss of training")
-      _draw(scores, study, task, lines, "validation")
-      scores.set(xlabel="step",
-                 ylabel=f"validation, {task.drawn.title.split(', ')[-1]}")
-      draw_scores(last, study, task, lines)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center",
-                  ncols=_COLUMNS, frameon=False)
+  curves = {"training_loss": "loss of training"}
+  if len({step for line in lines for step, _ in line["validation"]}) > 1:
+    curves["validation"] = "validation, {}"
+  across = len(curves) + 1
+  height = max(2.6, 0.2 * len(study.rows) + 1.2)
+  with written(path, across * len(study.tasks), across, height) as (figure, axes):
+    for task, panels in zip(study.tasks, axes.reshape(-1, across)):
+      title, *score = task.drawn.title.split(", ")
+      for axis, (key, label) in zip(panels, curves.items()):
+        _draw(axis, study, task, lines, key)
+        axis.set(title=title, xlabel="step",
+                 ylabel=label.format("".join(score[-1:]) or title))
+      draw_scores(panels[-1], study, task, lines, seeds)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center",
+                  ncols=_COLUMNS, title="lines: means; bands: lowest to highest seed")
     figure.suptitle(study.title)
 
 
@@ -127,35 +130,58 @@ def _draw(axis, study, task, lines, key):
     late = seeds[seeds.index > 0.05 * seeds.index.max()]
     highest = max(highest, late.to_numpy().max(initial=0))
     axis.plot(seeds.mean(axis=1), color=color, linestyle=style, label=row.name,
-              marker="o" if key == "validation" else None, markersize=3)
+              marker="o" if key == "validation" else None)
     axis.fill_between(seeds.index, seeds.min(axis=1), seeds.max(axis=1), color=color,
                       alpha=0.15, linewidth=0)
-  axis.grid(alpha=0.3)
+  axis.grid()
   axis.set_xlim(left=0)
   if key == "training_loss" and highest:
     axis.set_ylim(top=1.05 * highest)
 
 
 def draw_scores(axis: Any, study: study_types.Study, task: study_types.Task,
-                lines: Sequence[Mapping[str, Any]]) -> None:
+                lines: Sequence[Mapping[str, Any]], seeds: Sequence[int] = ()) -> None:
   """Draws the final scores of a task: seeds, mean and interval, the best row on top.
+
+  The rows have the order of the study while runs are missing, or if all means are
+  equal; the title says so.
 
   Args:
     axis: an axis of matplotlib.
     task: one of its tasks, whose first score is drawn.
     lines: the lines of its runs.
+    seeds: the seeds of the runs that each row is to have; empty for those of `lines`.
   """
   score, name = task.drawn, next(task.scores())[0]
   figures = report_lib.scores(lines, study, task, name)
-  figures = figures[figures.mean().sort_values(
-      ascending=not score.lower_is_better).index]  # From bottom to top.
+  wanted = len(study.rows) * len(seeds) or figures.size
+  done, means = int(figures.count().sum()), figures.mean()
+  if done < wanted:
+    caption, means = f"{done} of {wanted} runs, not ranked; ", means[::-1]
+  elif means.nunique() == 1 < len(means):
+    caption, means = "all equal, not ranked; ", means[::-1]
+  else:
+    caption, means = "", means.sort_values(ascending=not score.lower_is_better)
   numbers = {row.name: number for number, row in enumerate(study.rows)}
-  for index, (row, estimate) in enumerate(over_seeds.estimates(figures).iterrows()):
+  figures = figures[means.index]  # From bottom to top.
+  estimates = over_seeds.estimates(figures)
+  for index, (row, estimate) in enumerate(estimates.iterrows()):
     color, values = f"C{numbers[row]}", figures[row].dropna()
-    axis.plot(values, [index] * len(values), "o", color=color, markersize=3, alpha=0.5)
+    axis.plot(values, [index] * len(values), "o", color=color, alpha=0.5)
     axis.plot(estimate["mean"], index, "|", color=color, markersize=12)
     axis.plot(estimate[["low", "high"]], [index] * 2, color=color)
   axis.set_yticks(range(figures.shape[1]), figures.columns)
   better = "lower" if score.lower_is_better else "higher"
-  axis.set_xlabel(f"{score.title} ({better} is better)")
-  axis.grid(axis="x", alpha=0.3)
+  axis.set_xlabel(f"{score.title}\n({better} is better)")
+  axis.set_title(f"{caption}{_interval(estimates)}", fontsize="small")
+  axis.grid(axis="x")
+
+
+def _interval(estimates):
+  """Returns what the bars are, and the number of seeds."""
+  counts = estimates["count"]
+  if not counts.any():
+    return "no runs"
+  number = f"n = {counts.min()}" + f" to {counts.max()}" * (counts.nunique() > 1)
+  return f"{over_seeds.CONFIDENCE:.0%} interval, {number}" if (
+      estimates["low"].notna().any()) else f"no interval, {number}"

@@ -27,6 +27,7 @@ import sys
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
+from synthesizer_mtf.tools.base import backend
 from synthesizer_mtf.tools.base import machine
 from synthesizer_mtf.tools.base import recipes as recipes_lib
 from synthesizer_mtf.tools.base import tables
@@ -99,7 +100,9 @@ def main(argv: list[str] | None = None) -> None:
     plans, interrupted = _plan_all(args)
   print("\n\n".join(filter(None, (report.table(plans), report.paper_table(plans)))))
   if args.png:
-    plot.plot(plans, args.png)
+    backend.choose()
+    with backend.styled():
+      plot.plot(plans, args.png)
   if interrupted:
     print("plan_pod: interrupted; the finished plans are above.",
           file=sys.stderr)

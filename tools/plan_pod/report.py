@@ -22,6 +22,11 @@ _EXTENDED = """
 Compiled with `num_layers` of {}, and extended in a straight line, which is rough for
   temp and fits."""
 
+_PACKED = """
+Rows are packed: on TPUs R, Fix and FD find the positions in each example by two more
+  products with one-hot rows, so R can multiply more than V.
+  `SyntheticAttention.positions = "row"` saves these products."""
+
 
 def table(plans: list[dict[str, Any]]) -> str:
   """Returns a Markdown table of the compiled plans, and why the others are not there.
@@ -134,4 +139,5 @@ def _legend(plans, timed):
   layers = plans[0].get("compiled_layers")
   return _LEGEND.format(versions=f", by {compilers}" * bool(compilers)) + (
       _TIMED.format(base=plans[0]["base"]["name"]) if timed else _UNTIMED) + (
-          _EXTENDED.format(" and ".join(map(str, layers))) if layers else "")
+          _EXTENDED.format(" and ".join(map(str, layers))) if layers else "") + (
+              _PACKED * any(plan.get("packed") for plan in plans))

@@ -4,9 +4,9 @@
     --output=pictures \\
     --input='The house is wonderful.' --target='Das Haus ist wunderbar.'
 
-It writes, each as PNG and SVG: `contact_sheet`, all heads of all layers;
-`STACK_N`, each head of layer N; `histograms`, the weights at initialization
-and now; `windows_STACK`, the weight by distance; and for mixtures `alpha`.
+It writes, each as PNG and SVG: `contact_sheet`, all heads of all layers, before
+training and now; `STACK_N`, each head of layer N; `histograms`, the weights before
+training and now; `windows_STACK`, the weight by distance; and for mixtures `alpha`.
 Attentions that do not depend on tokens, such as R, FR and Fix, need no text. The
 model is the one in MODEL_DIR/operative_config.gin.
 
@@ -185,8 +185,9 @@ def draw(analysis: Analysis, folder: str, window: int) -> list[str]:
   """Writes all figures, with the borders of a window; returns their paths."""
   tf.io.gfile.makedirs(folder)
   layers, attention = analysis.layers, analysis.attention["trained"]
-  written = figures.save(
-      figures.contact_sheet(layers, attention), folder, "contact_sheet")
+  written = figures.save(figures.contact_sheet(layers, {
+      f"initial ({analysis.initial_source})": analysis.attention["initial"],
+      f"trained (step {analysis.step})": attention}), folder, "contact_sheet")
   trained = {k: analysis.states[k] for k in ("trained", "initial")}
   written += figures.save(
       figures.histograms(layers, trained), folder, "histograms")
