@@ -51,7 +51,7 @@ test-studies: $(STAMP)
 test-pytorch: $(STAMP)
 	@$(VENV)/bin/uv venv --quiet --allow-existing --python $(VENV)/bin/python $(VENV)-pytorch
 	@$(VENV)/bin/uv pip install --quiet --python $(VENV)-pytorch/bin/python torch==$(TORCH) \
-	  transformers==$(TRANSFORMERS) sentencepiece protobuf
+	  transformers==$(TRANSFORMERS) sentencepiece protobuf accelerate onnxscript onnxruntime
 	@$(VENV)/bin/python -m pytest -q --pytorch=$(VENV)-pytorch/bin/python tests/pytorch \
 	  studies/tests/pytorch
 

@@ -80,7 +80,7 @@ def run(path: str, step: int, output: str, dtype: str | None = None,
     if arch.decoder_layers:
       (new / config.GENERATION).write_text(config.generation())
     if not is_t5:
-      for file in sorted(_PYTORCH.glob("*.py")):
+      for file in sorted(_PYTORCH.glob("*_synthesizer.py")):
         shutil.copyfile(file, new / file.name)
     (new / card.FILE).write_text(card.text(arch, blocks, is_t5, step))
   return tokens.notes() + _notes(blocks)

@@ -312,7 +312,8 @@ class Toeplitz(WithTables):
   def forward(self, x, positions, query, key):
     self.check(positions)
     after = getattr(self, "T_after", None)
-    if positions.first is not None and not self.tile:
+    if positions.first is not None and not self.tile and not (
+        torch.compiler.is_exporting()):  # ONNX has no windows of any length.
       return Table(self._windows(positions, after))
     offset = positions.key[:, None, :] - positions.query[:, :, None]
     values = self.T[:, (-offset).clamp(min=0, max=None if self.tile else self.size - 1)
@@ -619,7 +620,7 @@ class SynthesizerAttention(nn.Module):
     """As `_positions`; a query sees tokens up to itself, and no slot that is empty."""
     before = key[:, None] <= query[:, :, None]
     if mask.is_floating_point():  # No token is padding.
-      shared = first if isinstance(first, int) else None
+      shared = None if isinstance(first, torch.Tensor) else first
       seen = None if shared == key.shape[-1] - 1 else before[:, None]
       return Positions(query, key, shared, query + 1), seen
     # T5's masks may end before the tokens, which then are no padding.
@@ -927,7 +928,9 @@ def _turn(mask):
   length = mask.shape[1]
   start = mask.bool().int().argmax(-1, keepdim=True)
   index = torch.arange(length, device=mask.device)
-  return (index + start) % length, (index - start) % length
+  there, back = index + start, index - start  # A remainder has no form in ONNX.
+  return (torch.where(there < length, there, there - length),
+          torch.where(back < 0, back + length, back))
 
 
 def _gather(x, index, dim=1):
