@@ -3,6 +3,7 @@
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
 import numpy as np
+from support import light_graphs
 from support import models
 from support import sessions
 import tensorflow.compat.v1 as tf
@@ -68,8 +69,11 @@ class LayerGraph:
         mode=mode, **kwargs)
 
   def call(self, context, x):
-    with tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
+    with self._light(), tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
       return self.layer.call(context, x)
+
+  def _light(self):
+    return light_graphs.light(share=False, placeholders=self._scale is not None)
 
   def gradients(self, outputs, weights):
     """Returns {name: gradient} of sum(output * weights), for trainable variables.
@@ -95,14 +99,14 @@ class LayerGraph:
     devices = [""] * self._mesh_shape.size
     mesh_impl = mtf.placement_mesh_impl.PlacementMeshImpl(
         self._mesh_shape, self._layout, devices)
-    lowering = mtf.Lowering(
-        self.graph, {self.mesh: mesh_impl}, autostack=False)
+    with self._light():
+      lowering = mtf.Lowering(
+          self.graph, {self.mesh: mesh_impl}, autostack=False)
     fetches = [tf.cast(lowering.export_to_tf_tensor(t), tf.float32)
                for t in tensors]
-    copy = lowering.copy_masters_to_slices()
+    masters = {v.name[len("layer/"):]: v.get_master()
+               for v in self.graph.all_variables}
     with sessions.start() as session:
-      masters = {v.name[len("layer/"):]: v.get_master()
-                 for v in self.graph.all_variables}
       initial = {}
       if self._scale is None:
         session.run(tf.global_variables_initializer())
@@ -110,9 +114,8 @@ class LayerGraph:
       self.variables = {
           name: self._value(name, master, initial).astype(np.float32)
           for name, master in masters.items()}
-      sessions.assign(session, masters, self.variables)
-      session.run(copy)
-      return session.run(fetches)
+      return session.run(fetches, {
+          masters[name]: value for name, value in self.variables.items()})
 
   def _value(self, name, master, initial):
     """Returns the given, the initial or a random value of a variable."""

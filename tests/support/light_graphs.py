@@ -22,14 +22,15 @@ _MESH = placement_mesh_impl.PlacementMeshImpl
 
 
 @contextlib.contextmanager
-def light(share: bool = True) -> Iterator[None]:
+def light(share: bool = True, placeholders: bool = True) -> Iterator[None]:
   """Within a `with` block, models and their `values` take few operations.
 
-  Variables are placeholders, so that nothing can change them.
+  Nothing may change variables.
 
   Args:
     share: whether processors with the same inputs share operations. Decoding writes
       into its caches in place, so that each processor needs its own.
+    placeholders: whether variables are placeholders, without initial values.
   """
   parallel = _shared if share else _parallel
   with contextlib.ExitStack() as patches:
@@ -43,7 +44,8 @@ def light(share: bool = True) -> Iterator[None]:
         (tf_ops, "_create_graph_constant",
          _once(tf_ops._create_graph_constant))]:
       patches.enter_context(mock.patch.object(owner, name, replacement))
-    patches.enter_context(tf.variable_scope("", custom_getter=_placeholder))
+    if placeholders:
+      patches.enter_context(tf.variable_scope("", custom_getter=_placeholder))
     yield
 
 
@@ -66,7 +68,7 @@ def _placeholder(getter, name, shape, dtype, **kwargs):
 
 
 class _Slices:
-  """The slices of a placeholder on the processors."""
+  """The slices of a placeholder, or of a variable, on the processors."""
 
   def __init__(self, variable, mesh_impl):
     shape, master = variable.shape, tf.cast(variable.get_master(), variable.slice_dtype)

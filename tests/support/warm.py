@@ -25,7 +25,7 @@ FUNCTIONS = {
         "_append_to_innermost_axis", "append_eos_after_trim_impl", "tokenize_impl"],
     "seqio.utils": [
         "_GrainMapFn.__call__.<lambda>", "_GrainMapFn._map_fn_with_special_kwargs",
-        "add_kwargs_to_transform", "map_over_dataset.map_without_seeds.<lambda>",
+        "add_kwargs_to_transform",
         "trim_dataset.<lambda>", "trim_dataset._trim"],
     "seqio.vocabularies": [
         "SentencePieceVocabulary._encode_tf", "Vocabulary.encode_tf"],
