@@ -79,7 +79,7 @@ def stock_bias(graph, heads, lead, **marks):
   layer = transformer_layers.SelfAttention(
       num_heads=heads, key_value_size=5, relative_attention_num_buckets=12,
       relative_attention_type="bias" if heads > 1 else None)
-  with tf.variable_scope("layer"):
+  with graph.light(), tf.variable_scope("layer"):
     bias = layer.compute_bias(context, memory, positions, lead, None)
   return graph.run(mtf.transpose(
       bias, mtf.Shape([*lead, graph.length_dim, *memory.shape.dims])))[0]

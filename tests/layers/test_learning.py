@@ -30,7 +30,8 @@ def trained_accuracy(notation):
   """The share of right answers, on new rows, after a training."""
   layer = synthesizer_mtf.attention_layer(
       notation, num_heads=1, key_value_size=8, dropout_rate=0.0, max_length=LENGTH)
-  graph = harness.LayerGraph(layer, True, BATCH, LENGTH, d_model=2 * SYMBOLS)
+  graph = harness.LayerGraph(
+      layer, True, BATCH, LENGTH, scale=None, d_model=2 * SYMBOLS)
   symbols = mtf.Dimension("d_model", SYMBOLS)
   with graph.tf_graph.as_default():
     fed = tf.placeholder(tf.float32, [BATCH, LENGTH, 2 * SYMBOLS])

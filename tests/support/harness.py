@@ -69,10 +69,11 @@ class LayerGraph:
         mode=mode, **kwargs)
 
   def call(self, context, x):
-    with self._light(), tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
+    with self.light(), tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
       return self.layer.call(context, x)
 
-  def _light(self):
+  def light(self):
+    """Within a `with` block, variables are made as in `call`."""
     return light_graphs.light(share=False, placeholders=self._scale is not None)
 
   def gradients(self, outputs, weights):
@@ -99,7 +100,7 @@ class LayerGraph:
     devices = [""] * self._mesh_shape.size
     mesh_impl = mtf.placement_mesh_impl.PlacementMeshImpl(
         self._mesh_shape, self._layout, devices)
-    with self._light():
+    with self.light():
       lowering = mtf.Lowering(
           self.graph, {self.mesh: mesh_impl}, autostack=False)
     fetches = [tf.cast(lowering.export_to_tf_tensor(t), tf.float32)
@@ -114,8 +115,11 @@ class LayerGraph:
       self.variables = {
           name: self._value(name, master, initial).astype(np.float32)
           for name, master in masters.items()}
-      return session.run(fetches, {
-          masters[name]: value for name, value in self.variables.items()})
+      if self._scale is not None:
+        return session.run(fetches, {
+            masters[name]: value for name, value in self.variables.items()})
+      sessions.assign(session, masters, self.variables)
+      return session.run(fetches)
 
   def _value(self, name, master, initial):
     """Returns the given, the initial or a random value of a variable."""
