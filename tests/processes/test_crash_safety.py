@@ -6,7 +6,7 @@ done again has the same loss.
 
   CRASH_KILLS=30 CRASH_SEED=0 python -m pytest -s tests/processes/test_crash_safety.py
 
-kills it more often, and prints each kill.
+kills it more often, and prints each kill. Through JAX, half of the kills are enough.
 """
 
 import math
@@ -125,13 +125,14 @@ def strike(training, moments):
   return aim
 
 
-@pytest.mark.parametrize("mesh", ["cpu.gin", pytest.param("jax.gin", marks=only_new)])
+@pytest.mark.parametrize("mesh, kills", [
+    ("cpu.gin", KILLS), pytest.param("jax.gin", (KILLS + 1) // 2, marks=only_new)])
 def test_killed_training_resumes_from_the_newest_complete_checkpoint(
-    mesh, tmp_path, sentencepiece_model):
+    mesh, kills, tmp_path, sentencepiece_model):
   launch, moments = launching.Launcher(tmp_path, sentencepiece_model), random.Random(
       SEED)
   last, losses = 0, {}
-  for kill in range(KILLS):
+  for kill in range(kills):
     training = Training(launch, kill, 10_000, mesh)
     aim = strike(training, moments)
     again = check(training, last, losses)
@@ -139,7 +140,7 @@ def test_killed_training_resumes_from_the_newest_complete_checkpoint(
     print(f"kill {kill + 1}, {aim}: last step {max(training.losses(), default=None)}, "
           f"done again {again}, newest checkpoint {last}, "
           f"partial {partial(launch.model_dir)}")
-  training = Training(launch, KILLS, last + 10, mesh)
+  training = Training(launch, kills, last + 10, mesh)
   assert training.process.wait() == 0, training.text()[-3000:]
   check(training, last, losses)
   assert "Loss for final step" in training.text()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support import models
 from support import plans
+from support import sessions
 from synthesizer_mtf.tools.plan_pod import lowering
 from synthesizer_mtf.tools.plan_pod import planning
 from synthesizer_mtf.tools.plan_pod import pods
@@ -69,7 +70,7 @@ def check(step, rtol=1e-5, atol=2e-5):
     mesh_impl.arrays.put(name, old[variable.old], variable.parts)
   new = {name: variable.new for name, variable in mesh_impl.variables.items()
          if variable.new is not None}
-  with tf.Session(graph=graph) as session:
+  with graph.as_default(), sessions.start() as session:
     plain, state = session.run([mesh_impl._exports, new], {**inputs, **old})
   compiled = mesh_impl.arrays.run([*inputs.values()])
   np.testing.assert_allclose(compiled[0], plain[0], rtol=rtol)

@@ -95,9 +95,14 @@ def exists(name):
   roots = [ROOT, ROOT / "synthesizer_mtf"]
   if name.endswith(".gin"):
     roots += GIN_FOLDERS
-  if "/" not in name and name.endswith(".py"):
-    name = f"**/{name}"
-  return any(list(root.glob(name.rstrip("/"))) for root in roots)
+  return name in _modules() or any(
+      any(root.glob(name.rstrip("/"))) for root in roots)
+
+
+@functools.cache
+def _modules():
+  """The names of the repository's modules, without those of hidden environments."""
+  return {path.name for folder in ROOT.glob("[!.]*/") for path in folder.rglob("*.py")}
 
 
 def check_parameter(span):
