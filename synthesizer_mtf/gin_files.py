@@ -358,9 +358,11 @@ def restored(with_calls: bool = False) -> Iterator[None]:
   states = [gin_internals.bindings(), *([gin_internals.calls()] if with_calls else [])]
   before = [[(where, values, dict(values)) for where, values in state.items()]
             for state in states]
+  last_parsed = [*_PARSED]
   try:
     yield
   finally:
+    _PARSED[:] = last_parsed
     for state, groups in zip(states, before):
       state.clear()
       for where, values, copied in groups:

@@ -37,6 +37,7 @@ from t5.models import mesh_transformer_main
 import tensorflow.compat.v1 as tf
 
 _NAME = "synthesizer_mesh_transformer"
+_RENAMED = {"--mode=export": "--mode=export_predict"}  # As T5's README has it.
 # T5's main takes the vocabulary of this task, before it finalizes gin.
 _TASK = "", "t5.models.mesh_transformer.get_vocabulary", "mixture_or_task_name"
 
@@ -116,8 +117,9 @@ def _end(error: processes.LostProcess) -> None:
   os._exit(1)  # sys.exit would end only this thread.
 
 
-def at_home(word: str) -> str:
-  """Puts the user's home in the place of ~ in a flag, where shells leave it."""
+def as_read(word: str) -> str:
+  """Returns a word of the command with today's name of a mode, and the home for ~."""
+  word = _RENAMED.get(word, word)
   flag, equals, value = word.partition("=")
   return word if not equals else flag + equals + os.path.expanduser(value)
 
@@ -132,7 +134,7 @@ def console_entry_point() -> None:
   tf.disable_v2_behavior()  # Logs a deprecation warning.
   tf.logging.set_verbosity(tf.logging.INFO)
   console.for_a_person()
-  app.run(main, [*map(at_home, sys.argv)])
+  app.run(main, [*map(as_read, sys.argv)])
 
 
 if __name__ == "__main__":

@@ -121,10 +121,11 @@ class _PairsTask(task.Task):
     return [METRICS[name] for name in names]
 
 
-def _chosen(name, globs, split):
+def _chosen(name, globs, split, scope):
   """Returns (the parameter or variable, the globs) that name a split's files."""
+  prefix = f"{scope}/" if scope else ""
   return text_source.chosen_globs(
-      f"{_MODULE}.{name}.{split}",
+      f"{prefix}{_MODULE}.{name}.{split}",
       f"SYNTHESIZER_MTF_{name.upper()}_{split.upper()}", globs[split])
 
 
@@ -133,7 +134,7 @@ class TextFiles(text_source.FilesDataSource):
   features = ("text",)
 
   def files(self, split: str) -> tuple[str, Sequence[str]]:
-    return _chosen("text", self.bound(_text)[0], split)
+    return _chosen("text", self.bound(_text)[0], split, self.scope)
 
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str]]:
     return parse_text(lines, self._key(), f"`{_MODULE}.text.key`")
@@ -156,7 +157,7 @@ class PairFiles(text_source.FilesDataSource):
   features = KEYS
 
   def files(self, split: str) -> tuple[str, Sequence[str]]:
-    return _chosen("pairs", self.bound(_pairs), split)
+    return _chosen("pairs", self.bound(_pairs), split, self.scope)
 
   def parse(self, lines: lines_lib.Lines) -> Iterator[tuple[str, str]]:
     chosen = self.bound(_pairs)

@@ -47,7 +47,7 @@ class FilesDataSource(seqio.FileDataSource):
   def __init__(self, splits: Sequence[str] = ("train", "validation", "test"),
                scope: str | None = None) -> None:
     """Makes a source of the files that gin binds in a scope; gin is parsed later."""
-    self._scope = scope
+    self.scope = scope
     self._counted = {}
     super().__init__(
         read_file_fn=self.parse, split_to_filepattern=dict.fromkeys(splits, ()),
@@ -115,7 +115,7 @@ class FilesDataSource(seqio.FileDataSource):
 
   def bound(self, function: Callable[[], Any]) -> Any:
     """Calls a function that gin configures, in the scope of this source."""
-    with gin.config_scope(self._scope or gin.current_scope()):
+    with gin.config_scope(self.scope or gin.current_scope()):
       return function()
 
   @property

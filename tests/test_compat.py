@@ -9,12 +9,15 @@ import subprocess
 import sys
 import types
 
+import gin
 import matplotlib
 from mesh_tensorflow.transformer import utils
 import pytest
 from synthesizer_mtf import compat
 from synthesizer_mtf import estimator_shim
+from synthesizer_mtf import gin_files
 from synthesizer_mtf import patches
+from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import backend
 import tensorflow.compat.v1 as tf
 
@@ -139,3 +142,18 @@ def test_tools_draw_without_a_display_and_leave_a_notebooks_backend(monkeypatch)
   monkeypatch.delitem(sys.modules, "IPython")
   backend.choose()
   assert chosen == ["Agg"]
+
+
+def test_a_tool_leaves_gin_the_log_and_tensorflow_2_as_they_were():
+  def state():
+    return (gin.query_parameter("%d_model"), gin.config_is_locked(),
+            gin_files.parsed().given, tf.executing_eagerly(),
+            tf.logging.get_verbosity(), matplotlib.rcParams["savefig.dpi"])
+
+  gin_files.parse([], ["d_model = 8"])
+  before = state()
+  with arguments.command(arguments.parser("tool", ""), [], graphs=True):
+    gin_files.parse([], ["d_model = 16"])
+    assert state()[-1] == 160
+  assert state() == before
+  gin.clear_config()

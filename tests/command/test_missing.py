@@ -91,7 +91,7 @@ def test_a_path_may_begin_with_the_home(folder, tmp_path, monkeypatch):
     warm_start.find_checkpoint("~/x", "c")
   with pytest.raises(checks.Error, match=f"'{tmp_path}/a.model'"):
     vocabulary.load(*vocabulary._chosen("~/a.model"))
-  assert [*map(launcher.at_home, ["--gin_file=~/a.gin", "--gin_param=a = '~'"])] == [
+  assert [*map(launcher.as_read, ["--gin_file=~/a.gin", "--gin_param=a = '~'"])] == [
       f"--gin_file={tmp_path}/a.gin", "--gin_param=a = '~'"]
 
 

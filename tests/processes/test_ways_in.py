@@ -377,6 +377,7 @@ def test_the_page_on_python(folder, monkeypatch, capfd):
   assert attention(folder.folder / "tiny" / "d_from_r+v")[1] >= {"W1", "W2"}
   assert list((folder.folder / "tiny").glob("r+v/validation_eval/*_1_predictions"))
   assert [*page["history"].frame.index] == [1]
+  assert page["other"].history.frame.index[-1] == 2  # The steps of both trainings.
   assert repr(page["ours"]).startswith(
       "MtfModel('tiny/r+v', attention='R+V', sequence_length={'inputs': 16, 'targets': "
       "12}, step=1, parameters=")

@@ -276,6 +276,9 @@ def test_a_vocabulary_that_cannot_be_read_is_named_with_its_task(monkeypatch):
     with pytest.raises(checks.Error, match="`MIXTURE_NAME` is 'far', whose vocabulary "
                        f"cannot be read .{said}.*; without a network, choose a task"):
       data_checks.check_vocabularies("far", features)
+  monkeypatch.setenv("SYNTHESIZER_MTF_VOCAB", "spm.model")  # Another task reads it.
+  with pytest.raises(checks.Error, match="`MIXTURE_NAME = 'synth_text_pairs'`"):
+    data_checks.check_vocabularies("far", features)
   with pytest.raises(checks.Error, match=f"`it` is '{remote}'.*{offline}.*name a Sent"):
     vocabulary.load("`it`", remote)
   monkeypatch.setattr(urllib.request, "getproxies", lambda: {"https": "there"})

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 import contextlib
 import os
 
+import gin
 from matplotlib.backend_bases import FigureCanvasBase
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import backend
 from synthesizer_mtf.trainer.watching import messages
@@ -24,7 +26,8 @@ def command(parser: argparse.ArgumentParser, argv: Sequence[str] | None,
   """Parses the flags of a command, and ends it with one sentence if it fails.
 
   It imports the modules of --module_import, lets TensorFlow log errors alone, and lets
-  matplotlib draw without a display, in one style.
+  matplotlib draw without a display, in one style. A notebook finds gin, the log and
+  TensorFlow 2 as they were.
 
   Args:
     parser: the command's flags.
@@ -33,14 +36,28 @@ def command(parser: argparse.ArgumentParser, argv: Sequence[str] | None,
     stopped: what it says after Ctrl-C.
   """
   args = parser.parse_args(argv)
+  backend.choose()
+  name = parser.prog.removeprefix("python -m ")
+  with (_restored(graphs), gin.unlock_config(), gin_files.restored(with_calls=True),
+        backend.styled(), messages.ending(name, stopped)):
+    gin_names.import_modules(getattr(args, "module_import", ()))
+    yield args
+
+
+@contextlib.contextmanager
+def _restored(graphs):
+  """Lets TensorFlow log errors alone, and turns TensorFlow 2 off, in a `with` block."""
+  verbosity, was_eager = tf.logging.get_verbosity(), tf.executing_eagerly()
   tf.logging.set_verbosity(tf.logging.ERROR)
   if graphs:
     tf.disable_v2_behavior()
-  backend.choose()
-  name = parser.prog.removeprefix("python -m ")
-  with backend.styled(), messages.ending(name, stopped):
-    gin_names.import_modules(getattr(args, "module_import", ()))
-    yield args
+  try:
+    yield
+  finally:
+    tf.logging.set_verbosity(verbosity)
+    if graphs and was_eager:
+      tf.reset_default_graph()  # Otherwise TensorFlow 2 stays off.
+      tf.enable_v2_behavior()
 
 
 def positive(text: str) -> int:

@@ -39,7 +39,7 @@ from synthesizer_mtf.trainer.model import answers
 from synthesizer_mtf.trainer.model import padding
 from synthesizer_mtf.trainer.model import texts
 from synthesizer_mtf.trainer.watching import console
-from synthesizer_mtf.trainer.watching import history
+from synthesizer_mtf.trainer.watching import history as history_lib
 from synthesizer_mtf.trainer.watching import progress
 from synthesizer_mtf.trainer.watching import results
 from synthesizer_mtf.trainer.watching import validation as validations
@@ -100,7 +100,7 @@ class MtfModel(mtf_model.MtfModel):
     self._texts: Callable[[], int | None] = _unknown
     self._is_settled = False  # Whether gin holds what counts for a running method.
     self._validation: dict[str, Any] | None = None  # Of `finetune`, which trains.
-    self._history: Any = None  # Of the last training.
+    self._history: history_lib.History | None = None  # Of the last training.
     self._answers: Any = None  # What `predict` has answered for, and a `texts.Texts`.
     batch = given.get("batch_size", _ONE_SEQUENCE)
     if given.get("sequence_length") or not token_batches.counts_tokens(batch):
@@ -121,6 +121,11 @@ class MtfModel(mtf_model.MtfModel):
     with arguments.naming("__init__"):
       batch = token_batches.rounded_down(batch, self._sequence_length)
     super(MtfModel, type(self)).batch_size.fset(self, batch)
+
+  @property
+  def history(self) -> history_lib.History | None:
+    """What the last training has done, also if it was stopped; None before one."""
+    return self._history
 
   def __repr__(self) -> str:
     with console.shown():  # Without a warning of TensorFlow.
@@ -219,7 +224,7 @@ class MtfModel(mtf_model.MtfModel):
 
   @arguments.checked
   def train(self, given: dict[str, Any], *,
-            validation: dict[str, Any] | None = None) -> history.History:
+            validation: dict[str, Any] | None = None) -> history_lib.History:
     """Trains as T5 does, and passes `total_train_steps` to a learning rate schedule.
 
     Args:
@@ -256,7 +261,7 @@ class MtfModel(mtf_model.MtfModel):
         gin_files.bind(validations.bindings(task, chosen))
         gin_files.bind(seeds.bind_evaluation_seed(gin_internals.bindings(), task))
       model_record.complete(task, self._run_arguments(split))
-      self._history = history.History(self._model_dir)
+      self._history = history_lib.History(self._model_dir)
       super().train(**given)
     return self._history
 
@@ -298,7 +303,7 @@ class MtfModel(mtf_model.MtfModel):
 
   @arguments.checked
   def finetune(self, given: dict[str, Any], *,
-               validation: dict[str, Any] | None = None) -> history.History:
+               validation: dict[str, Any] | None = None) -> history_lib.History:
     """Fine-tunes as T5 does, but also accepts the parameter names of T5's command.
 
     `validation` is that of `train`, and so is what it returns.

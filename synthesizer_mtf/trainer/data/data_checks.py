@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import inspect
 import itertools
+import os
 from typing import Any
 
 from absl import logging
@@ -18,6 +19,7 @@ from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 import tensorflow.compat.v1 as tf
 
+_VOCABULARY = "SYNTHESIZER_MTF_VOCAB"
 _TASK, _SPLIT = "MIXTURE_NAME", "utils.run.dataset_split"
 _VERBS = {"train": "train on", "perplexity_eval": "evaluate", "eval": "evaluate"}
 _CACHED = "mesh_train_dataset_fn.use_cached"
@@ -80,10 +82,15 @@ def check_vocabularies(name: str, features: Mapping[str, seqio.Feature],
     except tf.errors.OpError as error:
       reason = error.message.splitlines()[0].strip()
     if reason:
+      advice = (
+          "choose a task of local data, and a vocabulary by the environment variable "
+          f"{_VOCABULARY}.")
+      if os.environ.get(_VOCABULARY):
+        advice = (f"choose a task that reads {_VOCABULARY}, such as `{_TASK} = "
+                  "'synth_text_pairs'`, also for a TSV file.")
       raise checks.Error(
           f"{what} is {name!r}, whose vocabulary cannot be read ({reason}); "
-          "without a network, choose a task of local data, and a vocabulary by the "
-          "environment variable SYNTHESIZER_MTF_VOCAB.")
+          f"without a network, {advice}")
 
 
 def check_lengths(lengths: Any, task: str, features: Mapping[str, Any]) -> None:
