@@ -15,6 +15,9 @@ save_pretrained writes it, and writes a folder with
 `export` does the reverse, for V and all attentions that mix with it. The folder of
 another attention than V has modeling_synthesizer.py, which computes it in PyTorch.
 `import` reads such folders, too, once they were fine-tuned there.
+
+In an environment with PyTorch and without TensorFlow, pytorch/write.py writes a folder
+for a notation and sizes, and pytorch/to_onnx.py makes graphs of ONNX.
 """
 
 
