@@ -52,7 +52,7 @@ def run(words):
   with flagsaver.flagsaver(), tf.Graph().as_default():
     for flag in ("gin_file", "gin_param", "module_import"):
       flags.FLAGS[flag].present = 0  # Otherwise a parsed flag is extended.
-    MAINS[name](flags.FLAGS([name, *tiny, *words, *short]))
+    MAINS[name](flags.FLAGS([name, *tiny, *map(launcher.as_read, words), *short]))
 
 
 @pytest.mark.slow
@@ -69,6 +69,7 @@ def test_the_page_works_from_top_to_bottom(paths, caplog):
       exec(text, {**paths, "PRETRAINED_DIR": paths["MODEL_DIR"],
                   "MODEL_DIR": paths["MODEL_DIR"] + "_trivia"})
       seqio.TaskRegistry.remove("nq_context_free")
+      seqio.MixtureRegistry.remove("trivia_all")
     ran += 1
   assert ran == len(documents.blocks(PAGE)) > 8
   assert "Warm start: the step count continues; " in caplog.text
