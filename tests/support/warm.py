@@ -15,6 +15,7 @@ from tensorflow.python.autograph.impl import api
 # Functions by module, and functions in functions.
 FUNCTIONS = {
     "dataclasses": ["is_dataclass"],
+    "gin.config": ["_make_gin_wrapper.gin_wrapper"],
     "mesh_tensorflow.transformer.dataset": [
         "_pack_with_tf_ops.map_fn", "_pack_with_tf_ops.write_packed_example",
         "ensure_dataset_eos.<lambda>", "ensure_dataset_eos._ensure_eos",
@@ -25,14 +26,19 @@ FUNCTIONS = {
         "_append_to_innermost_axis", "append_eos_after_trim_impl", "tokenize_impl"],
     "seqio.utils": [
         "_GrainMapFn.__call__.<lambda>", "_GrainMapFn._map_fn_with_special_kwargs",
-        "add_kwargs_to_transform",
-        "trim_dataset.<lambda>", "trim_dataset._trim"],
+        "add_kwargs_to_transform", "trim_dataset.<lambda>", "trim_dataset._trim"],
     "seqio.vocabularies": [
         "SentencePieceVocabulary._encode_tf", "Vocabulary.encode_tf"],
     "synthesizer_mtf.checks": ["called"],
     "synthesizer_mtf.tasks.cut_examples": ["_print", "report.count"],
     "synthesizer_mtf.tasks.text_source": ["FilesDataSource.get_dataset.<lambda>"],
     "synthesizer_mtf.tasks.vocabulary": ["Pieces.encode_tf"],
+    "t5.data.preprocessors": [
+        "random_spans_noise_mask", "reduce_concat_tokens.<lambda>",
+        "select_random_chunk.<lambda>", "single_example_denoise",
+        "single_example_select_random_chunk", "split_tokens.<lambda>",
+        "split_tokens._split_tokens",
+        "split_tokens._strip_padding_and_merge_passthrough"],
     "t5.models.mesh_transformer": ["mesh_train_dataset_fn._filter_features"],
     "tensorflow_text.python.ops.sentencepiece_tokenizer": [
         "SentencepieceTokenizer.tokenize"],
@@ -42,7 +48,7 @@ FUNCTIONS = {
 def convert(module: str, path: str) -> None:
   """Rewrites a function, or those of this name, as TensorFlow does when it traces it.
 
-  Other releases of seqio and T5 lack some of the functions.
+  Other releases of seqio and T5 may lack some of the functions.
   """
   scope = importlib.import_module(module)
   places = [scope]

@@ -228,7 +228,8 @@ def test_nothing_to_draw_writes_no_file(outcome, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-def test_rows_take_turns_and_each_follows_each_other_one():
+def test_rows_take_turns_and_each_follows_each_other_one(monkeypatch):
+  monkeypatch.setattr(measuring, "time", Fake())  # Others rest before each turn.
   order = []
   programs = {name: types.SimpleNamespace(run=lambda name=name: order.append(name))
               for name in "abc"}
