@@ -17,12 +17,9 @@ def record(message, level=logging.INFO, path="/site-packages/mesh_tensorflow/ops
   return logging.LogRecord("tensorflow", level, path, 1, message, (), None)
 
 
-@pytest.fixture(name="verbosity")
-def fixture_verbosity():
-  before = absl_logging.get_verbosity()
+@pytest.fixture(autouse=True)
+def verbosity_of_the_command():
   absl_logging.set_verbosity(absl_logging.INFO)
-  yield absl_logging.set_verbosity
-  absl_logging.set_verbosity(before)
 
 
 @pytest.mark.parametrize("message, more, shown", [
@@ -39,15 +36,13 @@ def fixture_verbosity():
     *((f"Object was never used:\n<tf.Operation '{name}/Assert'>",
        {"level": logging.ERROR}, shown) for name, shown in (
            ("other", True), ("assert_less_equal", False)))])
-@pytest.mark.usefixtures("verbosity")
 def test_scores_checkpoints_our_own_lines_and_warnings_without_noise_are_shown(
     message, more, shown):
   assert console._is_of_use(record(message, **more)) == shown
 
 
 def test_in_python_each_line_is_printed_once_and_loggers_are_put_back(
-    capsys, verbosity, tmp_path):
-  verbosity(absl_logging.INFO)
+    capsys, tmp_path):
   loggers = absl_logging.get_absl_logger(), logging.getLogger("tensorflow")
   def state():
     return [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
@@ -90,18 +85,17 @@ def test_a_training_in_a_notebook_is_one_bar_that_changes(monkeypatch, capsys):
   assert capsys.readouterr().err.endswith("\n")
 
 
-def test_the_flag_verbosity_shows_all_lines_as_they_are(verbosity):
+def test_the_flag_verbosity_shows_all_lines_as_they_are():
   whole = logging.Formatter("whole %(message)s")
   plain = console._Plain(whole)
   warning = record("slow", logging.WARNING)
   assert plain.format(warning) == "WARNING: slow"
-  verbosity(absl_logging.DEBUG)
+  absl_logging.set_verbosity(absl_logging.DEBUG)
   assert console._is_of_use(record("Graph was finalized."))
   assert plain.format(warning) == "whole slow"
 
 
-def test_lines_with_results_name_the_split_and_the_files(capsys, verbosity):
-  verbosity(absl_logging.INFO)
+def test_lines_with_results_name_the_split_and_the_files(capsys):
   lines = ["eval/mine/bleu at step 5: 1.000", "eval/perplexity_per_word at step 5: 1",
            "eval/other/bleu at step 5: 1.000", "Saving dict for global step 5: loss",
            "Saving checkpoints for 5 into x."]

@@ -146,12 +146,8 @@ def test_the_message_is_one_line_with_the_bindings_that_it_cites(error, said):
 
 @pytest.mark.parametrize("function", [caused_by_another, TAKEN])
 def test_the_flag_verbosity_prints_the_traceback(function, capsys):
-  before = logging.get_verbosity()
   logging.set_verbosity(1)
-  try:
-    ended_by(function)
-  finally:
-    logging.set_verbosity(before)
+  ended_by(function)
   assert f"in {function.__name__}" in capsys.readouterr().err
 
 

@@ -91,11 +91,9 @@ def served(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def tensorflow_as_the_launcher_has_it():
-  """Selects v1 variables and control flow; conftest restores the variables."""
+  """Selects v1 variables and control flow; fixtures.py restores both."""
   tf.disable_resource_variables()
   tf.disable_control_flow_v2()
-  yield
-  tf.enable_control_flow_v2()
 
 
 class Trainer:

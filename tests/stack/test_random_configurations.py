@@ -50,10 +50,7 @@ KINDS = [
 @pytest.fixture(autouse=True)
 def few_words():
   """Hides warnings, because those of all cases would hide the case that fails."""
-  verbosity = tf.logging.get_verbosity()
   tf.logging.set_verbosity(tf.logging.ERROR)
-  yield
-  tf.logging.set_verbosity(verbosity)
 
 
 @pytest.fixture(autouse=True)

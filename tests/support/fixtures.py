@@ -104,6 +104,7 @@ def same_tensorflow():
   with _same_verbosity():
     yield
   tf.enable_resource_variables()
+  tf.enable_control_flow_v2()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -114,16 +114,6 @@ def examples(monkeypatch):
   return seen
 
 
-@pytest.fixture
-def loops_of_command():
-  """Loops as the command makes them, whose names give dropout its numbers."""
-  enabled = tf.control_flow_v2_enabled()
-  tf.disable_control_flow_v2()
-  yield
-  if enabled:
-    tf.enable_control_flow_v2()
-
-
 def train(command, name, steps, *bindings):
   assert command.run(name, *MODEL, bindings=[
       "utils.run.train_model_fn = @synthesizer_mtf.train_with_seed",
@@ -206,8 +196,9 @@ def test_sampling_draws_other_numbers_in_each_step_and_batch(command):
 
 @only_new
 @pytest.mark.slow
-@pytest.mark.usefixtures("loops_of_command")
 def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
+  # Loops as the command makes them, whose names give dropout its numbers.
+  tf.disable_control_flow_v2()
   more = ["utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = 16"]
   train(command, "in tensorflow", 3, *more)
   train(command, "in jax", 3, *more, *JAX, "utils.run.mesh_devices = ['cpu:1']",
