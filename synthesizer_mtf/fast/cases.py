@@ -12,6 +12,7 @@ from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import attention_inputs
 from synthesizer_mtf.attention.inputs import kinds
 from synthesizer_mtf.attention.inputs import masks
+from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import splits
 from synthesizer_mtf.attention.inputs import tables
 from synthesizer_mtf.fast import one_hot_tables
@@ -88,7 +89,7 @@ class PackedRowsOnTpu(RowsOnTpu, MaskedRows):
   """
 
   def rows_and_columns(self, table: mtf.Tensor) -> mtf.Tensor:
-    return one_hot_tables.pick(table, *self.one_hot_positions())
+    return one_hot_tables.pick(table, self.one_hot_positions())
 
   def read(self, term: logit_forms.Logits) -> logit_forms.Readable:
     if not isinstance(term, logit_forms.ByPosition):
@@ -97,22 +98,29 @@ class PackedRowsOnTpu(RowsOnTpu, MaskedRows):
     return logit_forms.ByPosition(tables.cut(
         tables.cut(term.values, "length", size), "memory_length", size))
 
-  def one_hot_positions(self) -> list[mtf.Tensor]:
-    """The positions of queries and keys as one-hot rows, for `one_hot_tables.pick`.
-
-    Returns:
-      two tensors <float>[batch, length, position] and <float>[batch, memory_length,
-      memory_position], 1 at the position of each token and 0 elsewhere; made once per
-      stack.
-    """
+  def one_hot_positions(self) -> one_hot_tables.Positions:
+    """Where each pair of tokens reads a table, made once per stack."""
     def make():
-      return [
+      return one_hot_tables.Positions(*(
           mtf.one_hot(position, mtf.Dimension(name, dim.size), dtype=self.x.dtype)
           for position, name, dim in (
               (self.query_position, "position", self.length),
-              (self.memory_position, "memory_position", self.memory_length))]
+              (self.memory_position, "memory_position", self.memory_length))),
+          self._are_indices())
 
     return self.once_per_stack("one_hot_positions", make)
+
+  def _are_indices(self):
+    """See `one_hot_tables.Positions`."""
+    model = self.context.model
+    if model.ensemble_dims or not all(
+        splits.is_whole(model, d) for d in (self.length, self.memory_length)):
+      return None
+    index = mtf.range(self.context.mesh, self.length, tf.int32)
+    are_indices = mtf.logical_or(
+        mtf.equal(self.query_position, index),
+        mtf.equal(segments.segment_id(self.context), 0))
+    return mtf.reduce_min(mtf.cast(are_indices, tf.int32), reduced_dim=self.length)
 
 
 class PackedSegments(kinds.PackedInputs):

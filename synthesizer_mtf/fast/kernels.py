@@ -22,7 +22,9 @@ from synthesizer_mtf.attention import attend
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.inputs import masks
+from synthesizer_mtf.attention.inputs import segments
 from synthesizer_mtf.attention.inputs import splits
+from synthesizer_mtf.fast import attend_by_position
 from synthesizer_mtf.fast import attend_per_segment
 from synthesizer_mtf.fast import cases
 from synthesizer_mtf.fast import mixed_precision
@@ -88,13 +90,16 @@ def _by_position(inputs, logits, values, mask):
       table, [*ensemble, inputs.heads, inputs.length, inputs.memory_length])),
                      values.dtype)
   # Logits by distance are the same in each segment.
-  one_hot = inputs.one_hot_positions() if positions else []
-  if one_hot:
-    weights = one_hot_tables.pick(weights, *one_hot)
+  read_at = inputs.one_hot_positions() if positions else None
+  if read_at and attend_by_position.is_possible(inputs, read_at):
+    return attend_by_position.attend(
+        weights, terms, values, segments.segment_id(inputs.context), read_at)
+  if read_at:
+    weights = one_hot_tables.pick(weights, read_at)
   weights = mtf.multiply(
       weights, mtf.cast(mask.pairs, weights.dtype), output_shape=inputs.logit_dims())
   mean, total = weighted_mean.divided_mean(
-      weights, values, inputs.query_dims + [inputs.d_kv], [], terms, one_hot)
+      weights, values, inputs.query_dims + [inputs.d_kv], [], terms, read_at)
   intermediates.sow_weights(lambda: weights / total, mask, inputs)
   return mean
 

@@ -20,7 +20,7 @@ class WeightedMeanOperation(mtf.Operation):
   def __init__(self, weights: mtf.Tensor, mean: mtf.Tensor, values: mtf.Tensor,
                features: list[mtf.Tensor], table: list[mtf.Tensor],
                padding: Sequence[mtf.Tensor] = (),
-               one_hot: Sequence[mtf.Tensor] = ()):
+               read_at: one_hot_tables.Positions | None = None):
     """Declares the inputs, which may lack `batch`.
 
     Args:
@@ -33,13 +33,13 @@ class WeightedMeanOperation(mtf.Operation):
       padding: () if weights are 0 for padding; else [total] or [total, seen]: the
         divisors of the mean, <float>[batch, heads, length], and the padding mask,
         <float>[batch, memory_length], 1 if left out.
-      one_hot: (), or the rows and columns with which `pick` has read the table.
+      read_at: the positions at which `pick` has read the table, or None.
     """
-    super().__init__(
-        [weights, mean, values, *features, *table, *padding, *one_hot],
-        name="weighted_mean")
+    where = read_at.tensors if read_at else []
+    super().__init__([weights, mean, values, *features, *table, *padding, *where],
+                     name="weighted_mean")
     self._outputs = [mtf.Tensor(self, mean.shape, mean.dtype)]
-    self._sizes = [len(features), len(table), len(padding), len(one_hot)]
+    self._sizes = [len(features), len(table), len(padding), len(where)]
 
   def lower(self, lowering: mtf.Lowering) -> None:
     lowering.set_tensor_lowering(
@@ -48,7 +48,7 @@ class WeightedMeanOperation(mtf.Operation):
   def gradient(self, grad_ys: list[mtf.Tensor]) -> list[mtf.Tensor | None]:
     grad_mean, = grad_ys
     weights, mean, values, *rest = self.inputs
-    features, table, padding, one_hot = (
+    features, table, padding, where = (
         [rest.pop(0) for _ in range(size)] for size in self._sizes)
     if padding:
       grad_mean /= padding[0]
@@ -61,14 +61,14 @@ class WeightedMeanOperation(mtf.Operation):
         for feature, other in zip(features, reversed(features))]
     lead = [d for d in grad_logits.shape.dims[:-2] if any(
         d in t.shape.dims for t in table)]
-    if one_hot:
-      rows, columns = one_hot
-      total = one_hot_tables.add_picked(grad_logits, rows, columns, lead)
+    if where:
+      total = one_hot_tables.add_picked(
+          grad_logits, one_hot_tables.Positions(*where), lead)
     else:
       total = mtf.cast(grad_logits, tf.float32)
     # A sum that is still pending over the mesh must not be cast: see `plan_pod`.
     grads += [mtf.cast(_sum_to(total, t.shape), t.dtype) for t in table]
-    return grads + [None] * len(padding + one_hot)
+    return grads + [None] * len(padding + where)
 
 
 class SumOfExamplesOperation(mtf.Operation):
@@ -126,7 +126,8 @@ def exponential(logits: mtf.Tensor) -> mtf.Tensor:
 
 def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimension],
                  features: list[mtf.Tensor], table: list[mtf.Tensor],
-                 one_hot: Sequence[mtf.Tensor] = ()) -> tuple[mtf.Tensor, mtf.Tensor]:
+                 read_at: one_hot_tables.Positions | None = None
+                 ) -> tuple[mtf.Tensor, mtf.Tensor]:
   """The mean of the values for weights whose rows do not sum to 1.
 
   Other arguments are as in `WeightedMeanOperation`.
@@ -146,7 +147,7 @@ def divided_mean(weights: mtf.Tensor, values: mtf.Tensor, shape: list[mtf.Dimens
       total + mtf.cast(mtf.equal(total, 0), tf.float32), values.dtype)
   mean = mtf.einsum([weights, values], output_shape=shape) / total
   return WeightedMeanOperation(
-      weights, mean, values, features, table, [total], one_hot).outputs[0], total
+      weights, mean, values, features, table, [total], read_at).outputs[0], total
 
 
 def append_channel(features: mtf.Tensor, values: mtf.Tensor) -> mtf.Tensor:

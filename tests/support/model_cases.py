@@ -26,7 +26,8 @@ MESHES = [("batch:2", "batch:batch"),
           ("all:2", "d_model:all"), ("all:2", "heads:all,d_ff:all"),
           ("batch:2,model:2", "batch:batch,heads:model,d_ff:model,vocab:model"),
           ("all:1", "vocab:all")]
-# The ids of examples in rows: of many sizes, one, in any order, with padding between.
+# The ids of examples in rows: of many sizes, one, in any order, with padding between;
+# and of rows with one example.
 PACKED = np.array([[1, 1, 1, 1, 2, 2, 2, 3, 0], [1] * 9, [7, 7, 2, 2, 2, 90, 0, 0, 0],
                    [0, 0, 1, 1, 1, 0, 2, 2, 2]])
 PADDED = np.array([[1] * 9, [1] * 6 + [0] * 3, [1] + [0] * 8, [0] * 9])
@@ -81,6 +82,7 @@ class Case(NamedTuple):
     chunk: the number of queries that the fast model computes at a time.
     seed: the seed of tokens and variables.
     positions: what tables count in packed rows: those of an "example", or of the "row".
+    alone: whether each of the packed rows holds one example.
   """
   kind: str
   task: str
@@ -103,6 +105,7 @@ class Case(NamedTuple):
   chunk: int
   seed: int
   positions: str
+  alone: bool
 
   @property
   def trains(self) -> bool:
@@ -128,7 +131,7 @@ class Case(NamedTuple):
   @property
   def segments(self) -> np.ndarray:
     """The ids of the examples, 0 for padding: [batch, length]."""
-    return PACKED if self.packed else PADDED
+    return PACKED if self.packed and not self.alone else PADDED
 
 
 def draw(generator: np.random.RandomState, **fixed: Any) -> Case:
@@ -181,7 +184,8 @@ def draw(generator: np.random.RandomState, **fixed: Any) -> Case:
       mesh=mesh, known=one_of("known", True, mesh == ONE or "vocab" in mesh[1]),
       tpu=tpu, again=again, chunk=one_of("chunk", 512, 3),
       seed=generator.randint(1000),
-      positions=one_of("positions", "example", *["example", "row"] * packed))
+      positions=one_of("positions", "example", *["example", "row"] * packed),
+      alone=one_of("alone", False, packed))
 
 
 def numbered(seed: int, number: int) -> Case:

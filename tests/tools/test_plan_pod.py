@@ -52,6 +52,15 @@ HloModule jit, is_scheduled=true
   ROOT %t = (f32[3,5]{1,0}) tuple(%x.1), backend_config={"estimated_cycles":"900"}
 }
 
+%few.4 (q: f32[50]) -> f32[6,4] {
+  ROOT %h = f32[6,4] add(%q, %q), backend_config={"estimated_cycles":"3"}
+}
+
+%many.5 (q: f32[50]) -> f32[6,4] {
+  %i = f32[2,4]{1,0} all-reduce(%q), replica_groups={{0,1}}, to_apply=%s
+  ROOT %j = f32[6,4] add(%i, %q), backend_config={"estimated_cycles":"500"}
+}
+
 %fused.2 (q: f32[50]) -> f32[6,4] {
   %s = (f32[6,4], f32[12,4]) all-gather-start(%q), dimensions={0}
   ROOT %g = f32[12,4]{1,0} all-gather-done(%s)
@@ -60,6 +69,7 @@ HloModule jit, is_scheduled=true
 ENTRY %main.3 (a: f32[3,5]) -> f32[3,5] {
   %f = f32[6,4] fusion(%a), calls=%fused.2, backend_config={"estimated_cycles":"20"}
   %w = (f32[3,5]{1,0}) while(%f), condition=%cond, body=%body.1
+  %c = f32[6,4] conditional(%p, %f, %f), branch_computations={%many.5, %few.4}
   %r = bf16[7,4]{1,0:T(8,128)(2,1)} all-reduce(%f), replica_groups={{0,1}}, to_apply=%s
   ROOT %u = f32[9] copy(%r), backend_config={"estimated_cycles":"9223372036854775807"}
 }
@@ -68,7 +78,8 @@ ENTRY %main.3 (a: f32[3,5]) -> f32[3,5] {
 
 def test_a_module_gives_cycles_and_collectives():
   assert modules.summarized(MODULE) == {
-      "cycles": 20, "loop_cycles": 70, "loop_collectives": {},
+      "cycles": 23, "loop_cycles": 70, "most_cycles": 520, "most_loop_cycles": 70,
+      "loop_collectives": {},
       "collectives": {"all-reduce": [1, 56], "all-gather": [1, 192]}}
 
 

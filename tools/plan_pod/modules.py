@@ -11,6 +11,9 @@ _COLLECTIVE = re.compile(
     r" = (.*) (all-reduce|all-to-all|collective-permute|all-gather|reduce-scatter)"
     r"(?:-done)?\(")  # What "-start" begins, "-done" returns.
 _LOOP = re.compile(r" while\(.*body=%([\w.-]+)")
+_BRANCHES = re.compile(
+    r"(?:branch_computations=\{|true_computation=|false_computation=)([%\w.-]+"
+    r"(?:, *%[\w.-]+)*)")
 # Operations that take no time of their own.
 _FREE = re.compile(r" (?:tuple|while|conditional|call)\(")
 _CYCLES = re.compile(r'"estimated_cycles":"(\d{1,18})"')  # Longer ones are no estimate.
@@ -21,19 +24,43 @@ def summarized(text: str) -> dict[str, Any]:
 
   Returns:
     a dict. "cycles" is the sum of the compiler's estimates outside of loops, and
-    "loop_cycles" is their sum over one pass through each loop. "collectives" is a dict
-    from kind to [number, bytes of the results], where a loop counts once, and
-    "loop_collectives" has those in loops.
+    "loop_cycles" is their sum over one pass through each loop; of a conditional, the
+    branch of fewer cycles counts, and in "most_cycles" and "most_loop_cycles" that of
+    more. "collectives" is a dict from kind to [number, bytes of the results], where a
+    loop counts once, and "loop_collectives" has those in loops.
   """
   computations, entry = _computations(text)
-  inside: list[str] = []
-  for lines in (computations[entry], inside):  # `inside` grows meanwhile.
+  (once, inside, unused), (most_once, most_inside, _) = (
+      _run(computations, entry, choose) for choose in (min, max))
+  return {
+      "cycles": _cycles(once), "loop_cycles": _cycles(inside),
+      "most_cycles": _cycles(most_once), "most_loop_cycles": _cycles(most_inside),
+      "collectives": _collectives(
+          line for name, lines in computations.items() if name not in unused
+          for line in lines),
+      "loop_collectives": _collectives(inside)}
+
+
+def _run(computations, entry, choose):
+  """Returns the lines that run once, those in loops, and the branches that do not run.
+
+  Args:
+    computations: a dict from computations to their lines.
+    entry: the name of the first one.
+    choose: `min` or `max`, which chooses a branch by its cycles.
+  """
+  once, inside, unused = list(computations[entry]), [], set()
+  for lines in (once, inside):  # Both grow meanwhile.
     for line in lines:
       if loop := _LOOP.search(line):
         inside += computations[loop[1]]
-  return {"cycles": _cycles(computations[entry]), "loop_cycles": _cycles(inside),
-          "collectives": _collectives(sum(computations.values(), [])),
-          "loop_collectives": _collectives(inside)}
+      if " conditional(" in line:
+        branches = [b for names in _BRANCHES.findall(line)
+                    for b in re.findall(r"[\w.-]+", names)]
+        chosen = choose(branches, key=lambda name: _cycles(computations[name]))
+        unused.update({*branches} - {chosen})
+        lines += computations[chosen]
+  return once, inside, unused
 
 
 def _computations(text):

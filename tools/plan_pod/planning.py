@@ -87,9 +87,11 @@ def plan(variant: Variant, topology: pods.Topology, options: Options
       "argument", "temporary", "output", "code"))
   result["fits"] = _fits(core, result)
   if result["compiler"] == compiling.TPU:
-    cycles = core["cycles"] + result["microbatches"] * core["loop_cycles"]
-    seconds = cycles / (1e6 * topology.chip.megahertz)
-    result.update(seconds=seconds, steps_per_second=1 / seconds, tokens_per_second=(
+    seconds, most_seconds = (
+        (core[f"{most}cycles"] + result["microbatches"] * core[f"{most}loop_cycles"]) /
+        (1e6 * topology.chip.megahertz) for most in ("", "most_"))
+    result.update(seconds=seconds, most_seconds=most_seconds)
+    result.update(steps_per_second=1 / seconds, tokens_per_second=(
         result["batch_size"] * max(result["sequence_length"].values()) / seconds))
   return {**result, "planning_seconds": time.time() - start}
 

@@ -14,7 +14,8 @@ Gop, GB: operations and bytes accessed, in 10^9; a loop over microbatches counts
 collectives: their number, and the MiB of their results, with all microbatches."""
 _TIMED = """
 ms: the compiler's estimate, in cycles, with all microbatches. It leaves out gathers,
-  scatters and communication. to base: relative to {base}."""
+  scatters and communication. "a to b": b where packed rows hold several examples, a
+  where each holds one. to base: a relative to {base}."""
 _UNTIMED = """
 No time is estimated: the program was compiled for devices of the host. libtpu estimates
   that of TPUs; for GPUs only a run tells it."""
@@ -115,7 +116,8 @@ _COLUMNS = (
     ("collectives", _collectives),
     ("s to compile", lambda p: f"{p['per_core']['compiling_seconds']:.0f}"))
 _TIMED_COLUMNS = (
-    ("ms", lambda p: f"{1e3 * p['seconds']:.1f}"),
+    ("ms", lambda p: " to ".join(dict.fromkeys(
+        f"{1e3 * p[name]:.1f}" for name in ("seconds", "most_seconds")))),
     ("to base", lambda p: f"{p['seconds'] / p['base']['seconds']:.2f}"))
 _PAPER = (
     ("model", lambda p: p["paper"]["row"]),
