@@ -55,9 +55,10 @@ class MeanOperation(mtf.Operation):
     super().__init__([weights, values, ids, *positions, *terms],
                      name="mean_by_position")
     length, memory_length = weights.shape.dims[-2:]
-    lead = values.shape.dims[:-2] + [length]
-    self._outputs = [mtf.Tensor(self, mtf.Shape(lead + last), values.dtype)
-                     for last in ([values.shape.dims[-1]], [], [memory_length])]
+    *lead, _, d_kv = values.shape.dims
+    # Keys come before queries, or XLA would transpose the weights for the gradient.
+    self._outputs = [mtf.Tensor(self, mtf.Shape(lead + dims), values.dtype)
+                     for dims in ([length, d_kv], [length], [memory_length, length])]
 
   def gradient(self, grad_ys: list[mtf.Tensor | None]) -> list[mtf.Tensor | None]:
     grad_values, total = GradientOperation(
@@ -76,13 +77,13 @@ class MeanOperation(mtf.Operation):
             tf.einsum("hij,bhjd->bhid", weights, values * seen[:, None, :, None]),
             tf.einsum("hij,bj->bhi", weights, seen))
         return mean, total, tf.zeros(
-            total.shape.as_list() + ids.shape.as_list()[-1:], values.dtype)
+            values.shape.as_list()[:-1] + ids.shape.as_list()[-1:], values.dtype)
 
       def packed():
-        picked = products.read(weights, rows, columns) * tf.cast(
+        picked = products.read(weights, rows, columns, "bhji") * tf.cast(
             tf.equal(ids[:, None, :, None], ids[:, None, None]), values.dtype)
-        total = tf.reduce_sum(tf.cast(picked, tf.float32), -1)
-        return *_divided(tf.einsum("bhij,bhjd->bhid", picked, values),
+        total = tf.reduce_sum(tf.cast(picked, tf.float32), -2)
+        return *_divided(tf.einsum("bhji,bhjd->bhid", picked, values),
                          tf.cast(total, values.dtype)), picked
 
       return one_hot_tables.if_all(are_indices, alone, packed)
@@ -120,9 +121,9 @@ class GradientOperation(mtf.Operation):
 
       def packed():
         grad_logits = picked * (
-            tf.einsum("bhid,bhjd->bhij", grad, values) - delta[..., None])
-        return (tf.einsum("bhij,bhid->bhjd", picked, grad),
-                products.add(grad_logits, rows, columns))
+            tf.einsum("bhid,bhjd->bhji", grad, values) - delta[..., None, :])
+        return (tf.einsum("bhji,bhid->bhjd", picked, grad),
+                products.add(grad_logits, rows, columns, "bhji"))
 
       return one_hot_tables.if_all(are_indices, alone, packed)
 

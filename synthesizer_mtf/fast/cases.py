@@ -101,12 +101,12 @@ class PackedRowsOnTpu(RowsOnTpu, MaskedRows):
   def one_hot_positions(self) -> one_hot_tables.Positions:
     """Where each pair of tokens reads a table, made once per stack."""
     def make():
-      return one_hot_tables.Positions(*(
+      rows, columns = (
           mtf.one_hot(position, mtf.Dimension(name, dim.size), dtype=self.x.dtype)
           for position, name, dim in (
               (self.query_position, "position", self.length),
-              (self.memory_position, "memory_position", self.memory_length))),
-          self._are_indices())
+              (self.memory_position, "memory_position", self.memory_length)))
+      return one_hot_tables.Positions(rows, columns, self._are_indices())
 
     return self.once_per_stack("one_hot_positions", make)
 

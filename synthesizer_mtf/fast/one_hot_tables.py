@@ -163,20 +163,23 @@ class Products:
     self._is_compiled = not isinstance(
         mesh_impl, mtf.placement_mesh_impl.PlacementMeshImpl)
 
-  def read(self, table: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-    """Reads [heads, position, memory_position]: [batch, heads, length, memory_length].
+  def read(self, table: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor,
+           order: str = "bhij") -> tf.Tensor:
+    """Reads a table: [batch, heads, length, memory_length].
 
     Args:
       table: [heads, position, memory_position]
       rows: [batch, length, position], one-hot.
       columns: [batch, memory_length, memory_position], one-hot.
+      order: "bhji" for [batch, heads, memory_length, length].
     """
     some = self._wait(tf.einsum("hpq,bjq->bhpj", table, columns))
-    return tf.einsum("bip,bhpj->bhij", rows, some)
+    return tf.einsum(f"bip,bhpj->{order}", rows, some)
 
-  def add(self, grad: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+  def add(self, grad: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor,
+          order: str = "bhij") -> tf.Tensor:
     """The gradient of `read` for its table, from that of its result."""
-    some = self._wait(tf.einsum("bip,bhij->bhpj", rows, grad))
+    some = self._wait(tf.einsum(f"bip,{order}->bhpj", rows, grad))
     return tf.einsum("bhpj,bjq->hpq", some, columns)
 
   def _wait(self, x):

@@ -55,7 +55,7 @@ ROWS = [
                         "bias": True, "decoder": ("R", "Pattern+V")}),
     ("PackedSegments", {**TRAIN, "packed": True, "mesh": MODEL, "again": ""}),
     ("PackedSegments", {**TRAIN, "packed": True, "mesh": HEADS, "known": False,
-                        "kind": "delimited"}),
+                        "kind": "delimited", "decoder": ("R+V",)}),
     ("PackedSegments", {**TRAIN, "packed": True, "mesh": ONE, "bfloat16": True,
                         "dropout": 0.25, "decoder": ("FR+T",)}),
     ("MaskedRows", {**TRAIN, "packed": True, "ensemble": 2, "mesh": ONE}),
@@ -224,6 +224,13 @@ def lines(case, fast):
     yield f"Unitransformer.ensemble = {case.ensemble}"
   if case.again == "layers":
     yield "LayerStack.recompute_grads = True"
+  if case.dropout and has_stock(case) and "vocab" in case.mesh[1]:
+    yield "synthesizer_vocabulary.fast = False"  # The models do not know the mesh.
+
+
+def has_stock(case):
+  """Whether an attention is Mesh's own."""
+  return model_cases.STOCK in [case.encoder] * case.has_encoder + [*case.decoder]
 
 
 def model(case, fast):
@@ -236,8 +243,7 @@ def model(case, fast):
   m = models.Model(**options, mesh_shape=shape, layout=layout, tpu=case.tpu)
   # Mesh's search drops tokens only if it knows the mesh. Its attention splits the batch
   # over one that it knows, and then dropout draws other numbers.
-  stock = model_cases.STOCK in (case.encoder, *case.decoder)
-  if not case.known or case.dropout and (stock or not fast):
+  if not case.known or case.dropout and (has_stock(case) or not fast):
     for part in [m.model.encoder, m.model.decoder] if case.has_encoder else [m.model]:
       part.layout = part.mesh_shape = None
   return m

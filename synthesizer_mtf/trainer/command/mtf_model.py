@@ -318,6 +318,7 @@ class MtfModel(mtf_model.MtfModel):
       _find_steps(given, "pretrained_checkpoint_step", start.path, start.argument)
       self._validation = validation
       super().finetune(**given)
+    assert self._history is not None  # It trains by `train`.
     return self._history
 
   @arguments.checked
