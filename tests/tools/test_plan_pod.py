@@ -258,10 +258,10 @@ def test_the_command_compares_sweeps_and_writes_files(tmp_path, monkeypatch):
       [plan["per_core"][f"{part}_bytes"] / 2**30
        for part in ("parameter", "optimizer", "temporary") for plan in rows[:2]])
   assert [list(line.get_xdata()) for line in memory.lines] == [[8, 8]]  # The limit.
-  timed = [{**plan, "seconds": seconds, "compiler": "tpu"}
-           for plan, seconds in zip(rows, (.004, .002))]
+  timed = [{**plan, "seconds": seconds, "most_seconds": most, "compiler": "tpu"}
+           for plan, seconds, most in zip(rows, (.004, .002), (.004, .003))]
   line, = [line for line in report.table(timed).splitlines() if line.startswith("| R")]
-  assert [cell.strip() for cell in line.split("|")[-3:-1]] == ["2.0", "0.50"]
+  assert [cell.strip() for cell in line.split("|")[-3:-1]] == ["2.0 to 3.0", "0.50"]
   assert plot.plot(timed, tmp_path / "b.png")
   assert [bar.get_width() for bar in figures[1].axes[0].patches] == [4, 2]
   assert not plot.plot(rows[2:], tmp_path / "none.png")
