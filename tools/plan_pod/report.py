@@ -24,8 +24,8 @@ Compiled with `num_layers` of {}, and extended in a straight line, which is roug
   temp and fits."""
 
 _PACKED = """
-Rows are packed: on TPUs R, Fix and FD find the positions in each example by two more
-  products with one-hot rows, so R can multiply more than V.
+Rows are packed: where a row holds several examples, R, Fix and FD find the positions in
+  each by two more products with one-hot rows, so R can multiply more than V.
   `SyntheticAttention.positions = "row"` saves these products."""
 
 
