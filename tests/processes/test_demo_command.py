@@ -63,7 +63,7 @@ def test_demo_runs_and_a_second_run_says_that_it_is_done(folder, capsys, monkeyp
   first = capsys.readouterr().out
   row, = map(json.loads, (folder / "results.jsonl").read_text().splitlines())
   check_row(row, folder)
-  check_picture(folder)
+  check_picture(row, folder)
   assert report.table([row]) in first
   assert "tensorboard --logdir" in first
   assert first.count("--model_dir=") == 5
@@ -97,17 +97,24 @@ def check_row(row, folder):
   assert row["steps_per_sec"] < 1000
 
 
-def check_picture(folder):
+def check_picture(row, folder):
   """Compares the curves that were drawn last with the losses in the logs."""
   for panel, name in zip(pyplot.gcf().axes, ("pretrain", "finetune"), strict=True):
     logged = re.findall(r"tf_loss\[(\S+?)\]\[(\d+)\]",
                        (folder / "r+v" / f"{name}.log").read_text())
     losses = {int(step): float(loss) for loss, step in logged}
-    line, = panel.lines
-    assert line.get_label() == "R+V"
-    np.testing.assert_array_equal(line.get_xdata(), list(losses))
+    drawn = list(losses.values())
+    curve, smoothed, *crosses = panel.lines
+    for line in (curve, smoothed):
+      np.testing.assert_array_equal(line.get_xdata(), list(losses))
+    np.testing.assert_allclose(curve.get_ydata(), drawn)
     np.testing.assert_allclose(
-        line.get_ydata(), np.cumsum(list(losses.values())) / range(1, len(losses) + 1))
+        smoothed.get_ydata(), np.cumsum(drawn) / range(1, len(losses) + 1))
+    held_out = {"pretrain": [(max(losses), row["log_perplexity"])], "finetune": []}
+    assert [(*line.get_xdata(), *line.get_ydata())
+            for line in crosses] == held_out[name]
+    assert smoothed.get_label() == "R+V" + (
+        "" if crosses else f", BLEU of held-out names {row['bleu']:.1f}")
   assert (folder / "loss.png").read_bytes()[1:4] == b"PNG"
 
 
