@@ -12,6 +12,8 @@ from typing import Any
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
+# The class itself: where JAX runs the model, its module has another one by this name.
+from mesh_tensorflow.placement_mesh_impl import PlacementMeshImpl
 from synthesizer_mtf.attention.inputs import splits
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.tf2xla.python import xla
@@ -160,8 +162,7 @@ class Products:
 
   def __init__(self, mesh_impl: mtf.MeshImpl):
     """Finds out whether XLA compiles, which the class of the mesh says."""
-    self._is_compiled = not isinstance(
-        mesh_impl, mtf.placement_mesh_impl.PlacementMeshImpl)
+    self._is_compiled = not isinstance(mesh_impl, PlacementMeshImpl)
 
   def read(self, table: tf.Tensor, rows: tf.Tensor, columns: tf.Tensor,
            order: str = "bhij") -> tf.Tensor:
