@@ -12,6 +12,7 @@ from typing import Any
 from typing import NamedTuple
 
 import mesh_tensorflow as mtf
+
 # The class itself: where JAX runs the model, its module has another one by this name.
 from mesh_tensorflow.placement_mesh_impl import PlacementMeshImpl
 from synthesizer_mtf.attention.inputs import splits
