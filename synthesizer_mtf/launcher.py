@@ -38,7 +38,7 @@ import tensorflow.compat.v1 as tf
 
 _NAME = "synthesizer_mesh_transformer"
 # What T5's README calls by another name than T5's command.
-RENAMED = {"--mode=export": "--mode=export_predict"}
+_RENAMED = {"--mode=export": "--mode=export_predict"}
 # T5's main takes the vocabulary of this task, before it finalizes gin.
 _TASK = "", "t5.models.mesh_transformer.get_vocabulary", "mixture_or_task_name"
 
@@ -120,7 +120,7 @@ def _end(error: processes.LostProcess) -> None:
 
 def as_read(word: str) -> str:
   """Returns a word of the command with today's name of a mode, and the home for ~."""
-  word = RENAMED.get(word, word)
+  word = _RENAMED.get(word, word)
   flag, equals, value = word.partition("=")
   return word if not equals else flag + equals + os.path.expanduser(value)
 

@@ -164,7 +164,7 @@ def check_targets(arguments):
 def check_launcher(arguments):
   """Checks that flags parse, and that gin parses the bindings and existing files."""
   parsed = copy.deepcopy(flags.FLAGS)
-  assert parsed(["", *(launcher.RENAMED.get(a, a) for a in arguments)]) == [""]
+  assert parsed(["", *map(launcher.as_read, arguments)]) == [""]
   assert parsed.model_dir
   given = parsed.gin_file or []  # The flags of T5's model API need none.
   for module in parsed.module_import:
