@@ -23,9 +23,10 @@ from synthesizer_mtf.trainer.checkpoints import model_folder
 import tensorflow.compat.v1 as tf
 
 NAME = "vocabulary.json"
-_BYTES = "bytes"  # As a path, it names ByT5's vocabulary in tasks/vocabulary.py.
+# The environment variable that names the vocabulary of our tasks.
+VARIABLE = "SYNTHESIZER_MTF_VOCAB"
 
-_VARIABLE = "SYNTHESIZER_MTF_VOCAB"
+_BYTES = "bytes"  # As a path, it names ByT5's vocabulary in tasks/vocabulary.py.
 _NOTHING = {"path": None, "sha256": None, "size": None}
 
 # From "inputs" and "targets" to the entries of a vocabulary.
@@ -100,7 +101,7 @@ def path_of(model_dir: str) -> str | None:
   It is None without a record, for two vocabularies, and if the environment names a
   vocabulary, which is then compared with the record.
   """
-  if os.environ.get(_VARIABLE):
+  if os.environ.get(VARIABLE):
     return None
   paths = {entries["path"] for entries in _read(model_dir).values()}
   return paths.pop() if len(paths) == 1 else None

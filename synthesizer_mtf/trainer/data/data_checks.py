@@ -17,9 +17,9 @@ import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
+from synthesizer_mtf.trainer.checkpoints import vocabulary_record
 import tensorflow.compat.v1 as tf
 
-_VOCABULARY = "SYNTHESIZER_MTF_VOCAB"
 _TASK, _SPLIT = "MIXTURE_NAME", "utils.run.dataset_split"
 _VERBS = {"train": "train on", "perplexity_eval": "evaluate", "eval": "evaluate"}
 _CACHED = "mesh_train_dataset_fn.use_cached"
@@ -82,11 +82,11 @@ def check_vocabularies(name: str, features: Mapping[str, seqio.Feature],
     except tf.errors.OpError as error:
       reason = error.message.splitlines()[0].strip()
     if reason:
-      advice = (
-          "choose a task of local data, and a vocabulary by the environment variable "
-          f"{_VOCABULARY}.")
-      if os.environ.get(_VOCABULARY):
-        advice = (f"choose a task that reads {_VOCABULARY}, such as `{_TASK} = "
+      variable = vocabulary_record.VARIABLE
+      advice = ("choose a task of local data, and a vocabulary by the environment "
+                f"variable {variable}.")
+      if os.environ.get(variable):
+        advice = (f"choose a task that reads {variable}, such as `{_TASK} = "
                   "'synth_text_pairs'`, also for a TSV file.")
       raise checks.Error(
           f"{what} is {name!r}, whose vocabulary cannot be read ({reason}); "
