@@ -25,9 +25,7 @@ import re
 import sys
 
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import gin_names
 from synthesizer_mtf.tools.base import arguments
-from synthesizer_mtf.tools.base import backend
 from synthesizer_mtf.tools.base import machine
 from synthesizer_mtf.tools.base import recipes as recipes_lib
 from synthesizer_mtf.tools.base import tables
@@ -38,8 +36,6 @@ from synthesizer_mtf.tools.plan_pod import planning
 from synthesizer_mtf.tools.plan_pod import plot
 from synthesizer_mtf.tools.plan_pod import pods
 from synthesizer_mtf.tools.plan_pod import report
-from synthesizer_mtf.trainer.watching import messages
-import tensorflow.compat.v1 as tf
 import tqdm
 
 
@@ -94,14 +90,10 @@ def _variants(args):
 
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, plans, prints the table and writes the files."""
-  args = _parser().parse_args(argv)
-  tf.logging.set_verbosity(tf.logging.ERROR)
-  with messages.ending("plan_pod"):
+  with arguments.command(_parser(), argv) as args:
     plans, interrupted = _plan_all(args)
-  print("\n\n".join(filter(None, (report.table(plans), report.paper_table(plans)))))
-  if args.png:
-    backend.choose()
-    with backend.styled():
+    print("\n\n".join(filter(None, (report.table(plans), report.paper_table(plans)))))
+    if args.png:
       plot.plot(plans, args.png)
   if interrupted:
     print("plan_pod: interrupted; the finished plans are above.",
@@ -117,7 +109,6 @@ def main(argv: list[str] | None = None) -> None:
 
 def _plan_all(args):
   """Plans all variants on all topologies; returns plans and whether interrupted."""
-  gin_names.import_modules(args.module_import)
   topologies = [pods.parse_topology(name, args.chip) for name in args.topology]
   wanted = [*itertools.product(topologies, _variants(args), args.mode)]
   arguments.check_folders(args.json, args.png)
