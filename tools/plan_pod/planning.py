@@ -90,9 +90,9 @@ def plan(variant: Variant, topology: pods.Topology, options: Options
     seconds, most_seconds = (
         (core[f"{most}cycles"] + result["microbatches"] * core[f"{most}loop_cycles"]) /
         (1e6 * topology.chip.megahertz) for most in ("", "most_"))
-    result.update(seconds=seconds, most_seconds=most_seconds)
-    result.update(steps_per_second=1 / seconds, tokens_per_second=(
-        result["batch_size"] * max(result["sequence_length"].values()) / seconds))
+    tokens = result["batch_size"] * max(result["sequence_length"].values())
+    result.update(seconds=seconds, most_seconds=most_seconds,
+                  steps_per_second=1 / seconds, tokens_per_second=tokens / seconds)
   return {**result, "planning_seconds": time.time() - start}
 
 
