@@ -17,10 +17,10 @@ import tensorflow.compat.v1 as tf
 
 def is_possible(inputs: attention_inputs.AttentionInputs,
                 positions: one_hot_tables.Positions) -> bool:
-  """Whether the functions here can compute a call: those of encoders, on all meshes.
+  """Whether the functions here can compute a call: that of an encoder, in most cases.
 
-  Else queries see different keys of their example, weights are captured, or the mesh
-  splits what has to be whole.
+  Elsewhere queries see different keys of their example, the weights are captured, or
+  the mesh splits what has to be whole.
   """
   return (positions.are_indices is not None and not intermediates.are_captured() and
           inputs.context.read_priority is None and
@@ -89,7 +89,7 @@ class MeanOperation(mtf.Operation):
       return one_hot_tables.if_all(are_indices, alone, packed)
 
     for output, laid_out in zip(self.outputs, _lowered(
-        self, lowering, compute, self.inputs[:6], batch=range(3))):
+        self, lowering, compute, self.inputs[:6])):
       lowering.set_tensor_lowering(output, laid_out)
 
 
@@ -127,31 +127,33 @@ class GradientOperation(mtf.Operation):
 
       return one_hot_tables.if_all(are_indices, alone, packed)
 
-    grad_values, total = _lowered(self, lowering, compute, self.inputs, batch=[0])
+    grad_values, total = _lowered(self, lowering, compute, self.inputs)
     batch = self.inputs[2].shape.dims[:-1]
     lowering.set_tensor_lowering(self.outputs[0], grad_values)
     lowering.set_tensor_lowering(self.outputs[1], splits.add_parts(
         lowering, self, batch, total, self.outputs[1]))
 
 
-def _lowered(operation, lowering, compute, inputs, batch):
-  """What `compute` returns on each core.
+def _lowered(operation, lowering, compute, inputs):
+  """What `compute` returns on each core, for the outputs of the operation.
 
   Args:
     operation: the operation.
     lowering: its lowering.
     compute: a function of the slices of the inputs, which have one dimension of batch.
-    inputs: the first one has no batch.
-    batch: which of the results have a batch.
+    inputs: the weights, which have no batch, the values, the ids, and others.
   """
+  batch = inputs[2].shape.dims[:-1]
+
   def on_slices(weights, *others):
     lead = others[1].shape.as_list()[:-1]
     size = math.prod(lead)
     results = compute(weights, *(
         tf.reshape(x, [size, *x.shape.as_list()[len(lead):]]) for x in others))
     return tuple(
-        tf.reshape(x, lead + x.shape.as_list()[1:]) if n in batch else x
-        for n, x in enumerate(results))
+        tf.reshape(x, lead + x.shape.as_list()[1:])
+        if output.shape.dims[:len(batch)] == batch else x
+        for output, x in zip(operation.outputs, results))
 
   dims = [d for x in inputs[:2] for d in x.shape.dims[-2:]]
   splits.require_whole(lowering, operation, dims, splits.NAME_A_LAYOUT)
