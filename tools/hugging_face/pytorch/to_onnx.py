@@ -98,9 +98,13 @@ class Step(nn.Module):
 
 def has_keys(block: nn.Module) -> bool:
   """Whether the self-attention of a block has V among its parts, or is T5's."""
-  layer = block.layer[0].SelfAttention
-  parts = getattr(layer, "synthesizers", [layer])
-  return any(hasattr(part, "k") for part in parts)
+  return bool(_with_keys(block.layer[0].SelfAttention))
+
+
+def _with_keys(layer):
+  """Those parts of a layer that have keys; T5's layer is its only part."""
+  return [part for part in getattr(layer, "synthesizers", [layer])
+          if hasattr(part, "k")]
 
 
 def longest(stack: nn.Module) -> int | None:
@@ -119,22 +123,22 @@ def export(model: transformers.PreTrainedModel, folder: pathlib.Path) -> None:
     model: an encoder and decoder, `SynthesizerForConditionalGeneration` or T5's.
     folder: an existing folder.
   """
-  step, config = Step(model.eval()), model.config
+  step, encoder, config = Step(model.eval()), Encoder(model), model.config
   batch, length, past = 3, 4, 5
   attention_mask = torch.ones(batch, length, dtype=torch.long)
   tokens = torch.ones_like(attention_mask)
   names = [f"cross.{layer}.{kind}" for layer in range(step.layers)
            for kind in ("keys", "values")]
-  _write(Encoder(model), (tokens, attention_mask), ["input_ids", "attention_mask"],
+  _write(encoder, (tokens, attention_mask), ["input_ids", "attention_mask"],
          names, [{1: "length"}] * 2, folder / "encoder.onnx")
-  states = [f"{layer}.{kind}" for layer, keys in enumerate(step.has_keys)
-            for kind in ("keys", "values")[not keys:]]
-  cross = Encoder(model)(tokens, attention_mask)
-  own = [torch.zeros(batch, *_sizes(model.decoder.block[int(name.split(".")[0])], past,
-                                    name)) for name in states]
-  _write(step, (tokens[:, :1], attention_mask, *cross, *own),
-         ["ids", "attention_mask", *names, *(f"past.{name}" for name in states)],
-         ["logits", *(f"present.{name}" for name in states)],
+  own = {f"{layer}.{kind}": torch.zeros(
+      batch, *_sizes(model.decoder.block[layer], past, kind))
+         for layer, keys in enumerate(step.has_keys)
+         for kind in ("keys", "values")[not keys:]}
+  cross = encoder(tokens, attention_mask)
+  _write(step, (tokens[:, :1], attention_mask, *cross, *own.values()),
+         ["ids", "attention_mask", *names, *(f"past.{name}" for name in own)],
+         ["logits", *(f"present.{name}" for name in own)],
          [{}, {1: "length"}] + [{2: "length"}] * len(cross) + [{2: "past"}] * len(own),
          folder / "step.onnx")
   (folder / "onnx.json").write_text(json.dumps({
@@ -143,14 +147,12 @@ def export(model: transformers.PreTrainedModel, folder: pathlib.Path) -> None:
       "pad": config.pad_token_id}, indent=2) + "\n")
 
 
-def _sizes(block, past, name):
+def _sizes(block, past, kind):
   """The shape of the keys or values of a block's self-attention, without batch."""
   layer = block.layer[0].SelfAttention
   heads = getattr(layer, "heads", None) or layer.n_heads
   values = layer.v.out_features // heads
-  parts = [part for part in getattr(layer, "synthesizers", [layer])
-           if hasattr(part, "k")]
-  return heads, past, values * (len(parts) if name.endswith("keys") else 1)
+  return heads, past, values * (len(_with_keys(layer)) if kind == "keys" else 1)
 
 
 def _write(module, args, inputs, outputs, dynamic, path):
