@@ -71,7 +71,7 @@ def _show(plan, ran):
   figures = report.rows(plan)
   lines, picture = plan.folder / "results.jsonl", plan.folder / "loss.png"
   tabular.write_json(figures, lines)
-  report.draw(plan, picture)
+  report.draw(plan, figures, picture)
   print(f"\nHeld-out names, translated to German by {plan.attentions[-1]}:\n")
   for question, answer in report.predictions(plan):
     print(f"  {question:<28} -> {answer}")

@@ -60,25 +60,26 @@ def predictions(plan: stages.Plan) -> list[tuple[str, str]]:
   return list(itertools.zip_longest(questions, answers, fillvalue=""))
 
 
-def draw(plan: stages.Plan, path: pathlib.Path) -> None:
+def draw(plan: stages.Plan, figures: list[dict[str, Any]], path: pathlib.Path) -> None:
   """Draws the training losses, with pre-training and fine-tuning side by side.
 
   A cross is the log perplexity of held-out text; the legend has held-out names' BLEU.
+  `figures` are what `rows` returns, a row for each attention of the plan.
   """
-  scores = {row["attention"]: row for row in rows(plan)}
   with pictures.written(path, 2, 2, 3.6) as (_, panels):
     for panel, name in zip(panels, ("pretrain", "finetune")):
-      for number, notation in enumerate(plan.attentions):
+      for number, row in enumerate(figures):
+        notation = row["attention"]
         curve = results.losses(plan.model_dir(notation, name).with_suffix(".log"))
         losses = pd.Series(dict(curve))
         smoothed = losses.rolling(_SMOOTHED, min_periods=1).mean()
         label = notation
         if name == "finetune":
-          label += f", BLEU of held-out names {scores[notation]['bleu']:.1f}"
+          label += f", BLEU of held-out names {row['bleu']:.1f}"
         panel.plot(losses, color=f"C{number}", linewidth=.6, alpha=.3)
         panel.plot(smoothed, color=f"C{number}", label=label)
         if name == "pretrain":
-          panel.plot(losses.index[-1], scores[notation]["log_perplexity"], "x",
+          panel.plot(losses.index[-1], row["log_perplexity"], "x",
                      color=f"C{number}", markersize=8, markeredgewidth=2)
       panel.set(title=_TITLES[name], xlabel="step", ylabel="training loss, mean "
                 f"over positions\n(thick: mean of {_SMOOTHED} steps)")
