@@ -101,7 +101,7 @@ setup(
         "synthesizer_mtf.tools": "tools",
     },
     package_data={
-        "synthesizer_mtf": ["py.typed"],
+        "synthesizer_mtf": ["help/*.txt", "py.typed"],
         "synthesizer_mtf.gin": data_files("gin", ".gin"),
         "synthesizer_mtf.tools.base": ["pictures.mplstyle"],
         "synthesizer_mtf.tools.plot_attention": ["page.html"],

@@ -16,9 +16,11 @@ Dimensions, in all docstrings:
 """
 
 from synthesizer_mtf import compat
+from synthesizer_mtf import stored_help
 
 __version__ = "0.3.0.dev0"
 
+stored_help.answer()
 compat.apply()
 
 from synthesizer_mtf import fast

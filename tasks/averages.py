@@ -151,7 +151,8 @@ def text(row: Mapping[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
   """Reads the flags, prints the rows and writes them."""
   parser = argparse.ArgumentParser(
-      description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+      prog="averages", description=__doc__,
+      formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("folder", help="MODEL_DIR/validation_eval")
   parser.add_argument("--json", metavar="FILE", help="write JSON lines")
   args = parser.parse_args(argv)

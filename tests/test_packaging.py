@@ -2,6 +2,7 @@
 
 import fnmatch
 from importlib import metadata
+import os
 import re
 import runpy
 import subprocess
@@ -9,11 +10,14 @@ import sys
 
 from absl import flags
 import gin
+import pytest
 import seqio
 from support import shell
+from support import stored_help as stored_texts
 from support.paths import ROOT
 import synthesizer_mtf
 from synthesizer_mtf import launcher
+from synthesizer_mtf import stored_help
 from synthesizer_mtf.attention import functions
 from synthesizer_mtf.tools.base import recipes
 from t5.models import mesh_transformer_main
@@ -49,6 +53,44 @@ def test_help_comes_without_tensorflow_and_the_package_as_a_module_has_the_same(
   monkeypatch.setattr(sys, "argv", ["", "--help"])
   runpy.run_module("synthesizer_mtf", run_name="__main__")
   assert capsys.readouterr().out == synthesizer_mesh_transformer.HELP
+
+
+def test_help_of_a_command_comes_from_its_file_without_tensorflow(tmp_path):
+  (tmp_path / "tensorflow.py").write_text("raise SystemError('it was imported')")
+  environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+  for words, name in (
+      (["synthesizer_mtf.tools.plan_pod", "--table4", "-h"], "plan_pod"),
+      (["synthesizer_mtf.tools.hugging_face", "export", "--help"],
+       "hugging_face export")):
+    done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, text=True,
+                          capture_output=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (stored_help.FOLDER / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("command, name", [
+    ("-m synthesizer_mtf.tools.benchmark --help", "benchmark.txt"),
+    ("-m synthesizer_mtf.tools.benchmark.__main__ --help", "benchmark.txt"),
+    ("-m synthesizer_mtf.demo --output=x -h", "demo.txt"),
+    ("/bin/synthesizer_hugging_face import --help", "hugging_face import.txt"),
+    ("-m synthesizer_mtf.tools.benchmark --attention=V", None),
+    ("-m mine.synthesizer_mtf.tools.benchmark --help", None),
+    ("-m synthesizer_mtf --help", None),
+    ("/home/me/benchmark --help", None),
+    ("-c 1 --help", None),
+    ("", None)])
+def test_only_commands_of_this_package_are_answered_with_a_help(command, name):
+  path = stored_help.asked(["python", *command.split()])
+  assert (path and path.name) == name
+
+
+def test_stored_help_is_what_the_parsers_print():
+  command = "PYTHONPATH=tests python -m support.stored_help"
+  texts = stored_texts.texts()
+  assert set(texts) == {path.name for path in stored_help.FOLDER.iterdir()}
+  for name, text in texts.items():  # Python's releases break lines at other places.
+    stored = (stored_help.FOLDER / name).read_text(encoding="utf-8")
+    assert text.split() == stored.split(), f"write it again: {command}"
 
 
 def test_help_names_existing_flags_attentions_and_tasks():

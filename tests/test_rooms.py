@@ -19,7 +19,7 @@ OWN = {"synthesizer_mtf", "synthesizer_mesh_transformer", "synthesizer_mtf_start
 # From bottom to top. A room imports only from itself and from lower floors.
 FLOORS = [
     ["checks", "compat", "estimator_shim", "gin_files", "gin_internals", "gin_names",
-     "gin_macros", "gin_origins", "gin_past", "patches"],
+     "gin_macros", "gin_origins", "gin_past", "patches", "stored_help"],
     ["runtime"], ["attention"], ["t5"], ["fast"], ["trainer"], ["tasks"], ["launcher"],
     ["tools"], ["demo", "__main__"]]
 FLOOR = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}

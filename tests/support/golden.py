@@ -8,13 +8,10 @@ the names, and a new notation adds a checkpoint.
 """
 
 import argparse
-import contextlib
-import io
 import json
 import pathlib
 import re
 import sys
-from unittest import mock
 
 # Comes first, because it makes mesh_tensorflow importable.
 import synthesizer_mtf  # noqa: I001  # isort: skip
@@ -37,14 +34,14 @@ VOCABULARY = 128
 # What a checkpoint is evaluated on: two texts, of which one ends early.
 INPUTS = [[5, 90, 31, 7, 110, 2, 1], [83, 42, 1, 0, 0, 0, 0]]
 TARGETS = [[9, 17, 101, 1, 0, 0], [44, 31, 125, 77, 6, 1]]
-_COMMANDS = ("synthesizer_mtf.demo.__main__", *(
+COMMANDS = ("synthesizer_mtf.demo.__main__", *(
     f"synthesizer_mtf.{name}" for name in (
         "tools.average_checkpoints", "tools.benchmark", "tools.best_checkpoint",
-        "tools.compare_models", "tools.hugging_face", "tools.inspect_task",
-        "tools.plan_pod", "tools.plot_attention", "tools.prepare_studies",
-        "tools.reproduce", "tools.train_vocabulary", "tasks.averages",
-        "tasks.submission")))
-_SUBCOMMANDS = {"synthesizer_mtf.tools.hugging_face": (["import"], ["export"])}
+        "tools.calibrate", "tools.compare_models", "tools.from_mesh_tensorflow",
+        "tools.hugging_face", "tools.inspect_task", "tools.plan_pod",
+        "tools.plot_attention", "tools.prepare_studies", "tools.reproduce",
+        "tools.train_vocabulary", "tasks.averages", "tasks.submission")))
+SUBCOMMANDS = {"synthesizer_mtf.tools.hugging_face": (["import"], ["export"])}
 
 
 def names():
@@ -72,14 +69,10 @@ def _python():
 
 def _commands():
   """A line for each flag and argument of each command that argparse reads."""
-  for module in _COMMANDS:
-    main = scripts.command(module).main
-    for words in _SUBCOMMANDS.get(module, ([],)):
-      output = io.StringIO()
-      with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit), (
-          mock.patch.dict("os.environ", COLUMNS="1000")):
-        main([*words, "--help"])
-      usage = output.getvalue().partition("\n\n")[0].partition("[-h]")[2]
+  for module in COMMANDS:
+    for words in SUBCOMMANDS.get(module, ([],)):
+      text = scripts.printed_help(module, words, "1000")
+      usage = text.partition("\n\n")[0].partition("[-h]")[2]
       for word in re.findall(r"\[[^\]]*\]+|--\S+ \S+|\S+", " ".join(usage.split())):
         yield " ".join(["command", module, *words, word])
 
