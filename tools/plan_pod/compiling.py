@@ -190,8 +190,9 @@ class Worker(contextlib.AbstractContextManager):
 def _serve(pipe, cores, modules_to_import):
   """Answers with (result, error) of each (function, arguments)."""
   signal.signal(signal.SIGINT, signal.SIG_IGN)  # The command ends this process.
+  flags = os.environ.get("XLA_FLAGS", "").split()  # Of those twice, the last counts.
   devices = f"--xla_force_host_platform_device_count={cores}"
-  os.environ.update({**_ALONE, "XLA_FLAGS": devices})
+  os.environ.update({**_ALONE, "XLA_FLAGS": " ".join([*flags, devices])})
   jax_runtime.keep_constants_small()
   tf.logging.set_verbosity(tf.logging.ERROR)
   gin_names.import_modules(modules_to_import)
