@@ -132,8 +132,11 @@ def _extended(variant, topology, options):
     if plans[-1]["status"] != "ok":
       return plans[-1]
   extended = _line(plans[0], plans[1], (layers - few) / (more - few))
-  extended["per_core"]["compiling_seconds"] = sum(
-      made["per_core"]["compiling_seconds"] for made in plans)
+  cores, core = [made["per_core"] for made in plans], extended["per_core"]
+  core["compiling_seconds"] = sum(made["compiling_seconds"] for made in cores)
+  if layers > few:  # Temporary memory grows in steps, so the line may fall.
+    core["temporary_bytes"] = max(
+        core["temporary_bytes"], *(made["temporary_bytes"] for made in cores))
   return extended | {"layers": layers}
 
 
