@@ -230,6 +230,106 @@ def test_all_that_depends_on_max_length_can_be_resized():
     assert make_plan({name: new}, {name: old}).resized == [name]
 
 
+# Variables by scope, as their old and their new shapes. FR's axes are all unequal.
+GROWN = {
+    "part_0/R": ((3, 5, 5), (3, 8, 8)), "part_1/R1": ((3, 5, 2), (3, 8, 2)),
+    "part_1/R2": ((3, 5, 2), (3, 8, 2)), "part_2/T": ((3, 5), (3, 8)),
+    "part_2/T_after": ((3, 4), (3, 7)), "part_3/W2": ((3, 4, 5), (3, 4, 8)),
+    "part_3/b2": ((3, 5), (3, 8)), "part_4/WA": ((3, 4, 2), (3, 4, 5)),
+    "part_4/WB": ((3, 4, 6), (3, 4, 6))}
+
+
+def started(path, shapes, **options):
+  """(old, new): the values of variables before and after a start of other shapes."""
+  generator = np.random.RandomState(0)
+  values = {OURS + n: generator.randn(*old) for n, (old, _) in shapes.items()}
+  for which in (0, 1):
+    with tf.Graph().as_default(), sessions.start() as session:
+      variables = {OURS + n: tf.get_variable(
+          OURS + n, pair[which], tf.float32, tf.constant_initializer(-7.0))
+                   for n, pair in shapes.items()}
+      if which:
+        start = warm_start.assignments(path, **options)
+        session.run(tf.global_variables_initializer())
+        session.run(start)
+        new = session.run(variables)
+      else:
+        session.run(tf.global_variables_initializer())
+        for n, variable in variables.items():
+          variable.load(values[n], session)
+        tf.train.Saver().save(session, path)
+  return [{n.removeprefix(OURS): v for n, v in side.items()} for side in (values, new)]
+
+
+def stretched(table, axis, size):
+  """NumPy's interpolation of a table along an axis; both ends stay."""
+  where = np.linspace(0, table.shape[axis] - 1, size)
+  return np.apply_along_axis(
+      lambda line: np.interp(where, np.arange(len(line)), line), axis, table)
+
+
+def test_growing_tables_are_interpolated_linearly_in_the_position(tmp_path):
+  old, new = started(str(tmp_path / "model.ckpt"), GROWN, interpolate=True)
+  expected = {
+      "part_0/R": stretched(stretched(old["part_0/R"], 1, 8), 2, 8),
+      "part_1/R1": stretched(old["part_1/R1"], 1, 8),
+      "part_1/R2": stretched(old["part_1/R2"], 1, 8),
+      "part_3/W2": stretched(old["part_3/W2"], 2, 8),
+      "part_3/b2": stretched(old["part_3/b2"], 1, 8),
+      "part_4/WA": stretched(old["part_4/WA"], 2, 5),
+      "part_4/WB": old["part_4/WB"]}
+  # All offsets of T are one line, from the farthest key before to that after.
+  line = np.concatenate([old["part_2/T"][:, ::-1], old["part_2/T_after"]], 1)
+  line = stretched(line, 1, 15)
+  expected |= {"part_2/T": line[:, :8][:, ::-1], "part_2/T_after": line[:, 8:]}
+  assert set(expected) == set(GROWN)
+  for name, value in expected.items():
+    np.testing.assert_allclose(new[name], value, atol=1e-5, err_msg=name)
+
+
+def test_without_interpolation_new_positions_start_fresh(tmp_path):
+  old, new = started(str(tmp_path / "model.ckpt"), GROWN)
+  np.testing.assert_allclose(new["part_2/T"][:, :5], old["part_2/T"], atol=1e-6)
+  assert (new["part_2/T"][:, 5:] == -7).all()
+
+
+def test_shorter_and_equal_tables_are_not_interpolated(tmp_path):
+  old, new = started(str(tmp_path / "model.ckpt"), {
+      "part_0/R": ((3, 8, 8), (3, 5, 5)), "part_1/R1": ((3, 5, 2), (3, 5, 2))},
+                     interpolate=True)
+  np.testing.assert_allclose(new["part_0/R"], old["part_0/R"][:, :5, :5], atol=1e-6)
+  np.testing.assert_allclose(new["part_1/R1"], old["part_1/R1"], atol=1e-6)
+
+
+def test_the_log_names_what_is_interpolated_and_what_is_not():
+  old = {OURS + "R": (2, 5, 5), ENCODER + "Linformer/E": (2, 5, 4)}
+  new = {OURS + "R": (2, 8, 8), ENCODER + "Linformer/E": (2, 8, 4)}
+  plan = make_plan(new, old, interpolate=True)
+  text = "\n".join(warm_start_plan.describe("CKPT", plan, new, old))
+  assert "interpolated: encoder/block_*/layer_000/SyntheticAttention/R [2" in text
+  assert "positions fresh: encoder/block_*/layer_000/Linformer/E [2" in text
+
+
+def test_a_table_that_repeats_cannot_be_interpolated(tmp_path):
+  shapes = {"part_0/R": ((3, 5, 5), (3, 8, 8)), "R1": ((3, 6, 2), (3, 6, 2))}
+  models.parse_gin([], ["RandomLogits.tile_length = 8",
+                        "FactorizedRandomLogits.tile_length = 6"])
+  with pytest.raises(ValueError, match=r"`RandomLogits.tile_length` is 8, so .*"
+                     r"part_0/R' repeats, and \[3, 5, 5\] .* cannot become"):
+    started(str(tmp_path / "model.ckpt"), shapes, interpolate=True)
+  gin.clear_config()
+  models.parse_gin([], ["decoder/RandomLogits.tile_length = 8",
+                        "FactorizedRandomLogits.tile_length = 6"])
+  old, new = started(str(tmp_path / "model.ckpt"), shapes, interpolate=True)
+  np.testing.assert_allclose(new["R1"], old["R1"], atol=1e-6)  # A tile stays.
+
+
+def test_whether_to_interpolate_is_a_boolean():
+  start = warm_start.WarmStart("DIR", interpolate=2)
+  with pytest.raises(ValueError, match="`warm_start.interpolate` is 2"):
+    start.added_to(None)
+
+
 def test_one_shared_bias_serves_the_first_layer_that_wants_it():
   name = "encoder/block_003/layer_000/SyntheticAttention/relative_attention_bias"
   plan = make_plan({name: (2, 32)}, saved())

@@ -128,9 +128,10 @@ def test_a_binding_that_contradicts_t5s_parameter_is_an_error(tmp_path):
 
 def test_what_gin_binds_for_either_parameter_counts():
   parse("R+V", "warm_start.fresh = 'R'", "warm_start.renames = [('a', 'b')]",
+        "warm_start.interpolate = True",
         "utils.tpu_estimator_model_fn.init_checkpoint = 'two'")
   assert warm_start.chosen(None) == warm_start.WarmStart(
-      "two", "R", [("a", "b")], True, "init_checkpoint")
+      "two", "R", [("a", "b")], True, "init_checkpoint", interpolate=True)
 
 
 # What each notation has that T5's self-attention has not.

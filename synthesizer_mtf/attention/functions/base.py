@@ -27,10 +27,15 @@ class Axes(NamedTuple):
     positions: the axes that grow at their ends with the longest sequence.
     remedy: what to do if the size of another axis differs; `{size}` stands for the
       size of the last axis in the checkpoint.
+    linear: whether `warm_start.interpolate` may put new entries between the old ones.
+    after: the variable whose first entry comes before this variable's first; None if
+      there is none.
   """
   heads: int | None = None
   positions: tuple[int, ...] = ()
   remedy: str | None = None
+  linear: bool = True
+  after: str | None = None
 
 
 class SynthesizingFunction:

@@ -21,7 +21,7 @@ class ToeplitzLogits(base.RandomTables):
   """
 
   variables = {"T": base.Axes(heads=-2, positions=(-1,)),
-               "T_after": base.Axes(heads=-2, positions=(-1,))}
+               "T_after": base.Axes(heads=-2, positions=(-1,), after="T")}
 
   def logits(self, inputs: AttentionInputs) -> list[logit_forms.Logits]:
     self.check_length(inputs)

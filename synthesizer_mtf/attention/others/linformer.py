@@ -28,7 +28,8 @@ class Linformer(transformer.TransformerLayer):
   without `F` if shared between keys and values.
   """
 
-  variables = {name: base.Axes(positions=(-2,)) for name in ("E", "F")}
+  # Sums over all positions: twice as many entries would give twice as much.
+  variables = {name: base.Axes(positions=(-2,), linear=False) for name in ("E", "F")}
 
   def __init__(self, num_heads: int | None = None, key_value_size: int | None = None,
                dropout_rate: float | None = None, max_length: int = 512,

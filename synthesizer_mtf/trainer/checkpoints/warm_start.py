@@ -44,15 +44,15 @@ _MODEL_FN = "utils.tpu_estimator_model_fn"
 def train(estimator: tf.estimator.Estimator, *args: Any,
           checkpoint: str | None = gin.REQUIRED, fresh: str | None = None,
           renames: Iterable[tuple[str, str]] = (),
-          continue_training: bool = False,
+          continue_training: bool = False, interpolate: bool = False,
           train_model_fn: Callable[..., Any] = utils.train_model,
           **kwargs: Any) -> Any:
   """Trains as `train_model_fn` does, from the variables of a checkpoint.
 
   `warm_start_plan.make_plan` finds the variables, which are cast to the model's dtype.
   The log says which are taken, resized, fresh and unused. New positions of a growing
-  table keep their own initial values. If `model_dir` already has checkpoints, the model
-  resumes from the last of these instead.
+  table keep their own initial values, or are interpolated. If `model_dir`
+  already has checkpoints, the model resumes from the last of these instead.
 
   If another function trains, as in T5's `MtfModel`, `get_estimator` gives the estimator
   the same start.
@@ -70,6 +70,8 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
       with `utils.run.init_checkpoint`; `utils.run.train_steps` then includes the
       checkpoint's steps. If False, the step counts from 0 and the optimizer starts
       fresh: at step 0 Adafactor would forget its variables anyway.
+    interpolate: whether a table that grows is interpolated linearly in the position,
+      from its old first entry to its old last one.
     train_model_fn: the function that trains. A binding of `utils.run.train_model_fn`
       is moved here automatically.
     **kwargs: more arguments of `train_model_fn`.
@@ -79,7 +81,8 @@ def train(estimator: tf.estimator.Estimator, *args: Any,
   """
   if checkpoint is not None and not estimator.latest_checkpoint():
     find_checkpoint(checkpoint)
-    estimator.start_from(WarmStart(checkpoint, fresh, renames, continue_training))
+    estimator.start_from(WarmStart(checkpoint, fresh, renames, continue_training,
+                                   interpolate=interpolate))
   return train_model_fn(estimator, *args, **kwargs)
 
 
@@ -119,6 +122,7 @@ class WarmStart(NamedTuple):
     parameter: what messages call the parameter that names the checkpoint.
     strict: whether a variable that is missing in the checkpoint, and is not new, is an
       error. If not, it starts fresh with a warning.
+    interpolate: as in `train`.
   """
   checkpoint: str
   fresh: str | None = None
@@ -126,6 +130,7 @@ class WarmStart(NamedTuple):
   continue_training: bool = False
   parameter: str = _PARAMETER
   strict: bool = True
+  interpolate: bool = False
 
   def added_to(
       self, spec: tf.estimator.EstimatorSpec,
@@ -138,13 +143,14 @@ class WarmStart(NamedTuple):
     Raises:
       ValueError: there is no such checkpoint, or it does not fit.
     """
+    checks.check_boolean("warm_start.interpolate", self.interpolate)
     path = find_checkpoint(self.checkpoint, self.parameter)
     heads_record.check_start(path)
     model = _shapes()
     assign = assignments(
         path, getattr(spec.scaffold, "on_devices", {}), fresh=self.fresh,
         renames=self.renames, continue_training=self.continue_training,
-        selection=_mesh_selection(), strict=self.strict,
+        selection=_mesh_selection(), strict=self.strict, interpolate=self.interpolate,
         endings=optimizer_slots.learned(model, model, optimizer))
     before = spec.scaffold.init_fn
 
@@ -195,7 +201,7 @@ def chosen(init_checkpoint: str | None, strict: bool = True) -> WarmStart | None
         "`warm_start.continue_training` is False; leave that out, or name the "
         "checkpoint by `warm_start.checkpoint`, with which the step counts from 0.")
   return WarmStart(init_checkpoint, given.get("fresh"), given.get("renames", ()),
-                   True, "init_checkpoint", strict)
+                   True, "init_checkpoint", strict, given.get("interpolate", False))
 
 
 def _shapes():
@@ -218,28 +224,79 @@ def assignments(path: str, on_devices: Mapping[str, Any] | None = None,
   variables = {v.op.name: v for v in tf.global_variables()}
   model = _shapes()
   plan = warm_start_plan.make_plan(path, model, saved, **options)
+  _check_tiles(plan, saved, model)
   for line in warm_start_plan.describe(path, plan, model, saved):
     tf.logging.info("%s", line)
   for line in warm_start_plan.warnings(path, plan, model):
     tf.logging.warning("%s", line)
   dtypes = reader.get_variable_to_dtype_map()
   assigned: list[tf.Operation] = []
+
+  def restored(source):
+    value, = tf.raw_ops.RestoreV2(
+        prefix=path, tensor_names=[source], shape_and_slices=[""],
+        dtypes=[dtypes[source]])
+    return tf.reshape(value, saved[source])
+
   for name, source in plan.taken.items():  # One at a time, which takes less memory.
     with tf.control_dependencies(assigned[-1:]):
-      assigned.append(_assign(variables[name], path, source, saved[source],
-                              dtypes[source], (on_devices or {}).get(name)))
+      assigned.append(_assign(variables[name], restored, source,
+                              plan.interpolated.get(name),
+                              (on_devices or {}).get(name)))
   return tf.group(*assigned)
 
 
-def _assign(variable, path, source, shape, dtype, on_device):
-  """Assigns the common part of a checkpoint's variable to a variable."""
+def _check_tiles(plan, saved, model):
+  """Raises a ValueError if a table that repeats would be interpolated."""
+  for (scope, selector), parameters in gin_internals.bindings().items():
+    tile = gin_internals.resolved(gin_internals.bindings(),
+                                  parameters.get("tile_length"))
+    stack, cls = scope.partition("/")[0], selector.rpartition(".")[2]
+    for name in plan.interpolated if tile else ():
+      if warm_start_plan.has_variable(cls, name) and (
+          stack not in ("encoder", "decoder") or name.startswith(stack + "/")):
+        raise checks.Error(
+            f"`warm_start.interpolate` is True, but `{cls}.tile_length` is {tile}, so "
+            f"{name!r} repeats, and {list(saved[plan.taken[name]])} in the checkpoint "
+            f"cannot become {list(model[name])} between positions; bind the "
+            "`tile_length` of the checkpoint, or leave out `warm_start.interpolate`.")
+
+
+def _interpolated(value, axis, size):
+  """A <float32> tensor with `size` entries along an axis, linearly between the old."""
+  last = value.shape[axis] - 1
+  position = np.linspace(0, last, size)
+  before = position.astype(int)
+  shape = [1] * value.shape.rank
+  shape[axis] = size
+  share = (position - before).astype(np.float32).reshape(shape)
+  return (tf.gather(value, before, axis=axis) * (1 - share)
+          + tf.gather(value, np.minimum(before + 1, last), axis=axis) * share)
+
+
+def _grown(restored, source, growth, new):
+  """The value of a checkpoint's variable along its `Growth`, in a new shape."""
+  value = tf.cast(restored(source), tf.float32)
+  for axis in growth.axes:
+    size = new[axis]
+    if not growth.before:
+      value = _interpolated(value, axis, size)
+      continue
+    # The entry before the first is the end of the line, and belongs to its variable.
+    first = tf.gather(tf.cast(restored(growth.before), tf.float32), [0], axis=axis)
+    value = _interpolated(tf.concat([first, value], axis), axis, size + 1)
+    value = tf.gather(value, np.arange(1, size + 1), axis=axis)
+  return value
+
+
+def _assign(variable, restored, source, growth, on_device):
+  """Assigns the common part of a checkpoint's variable, or all of a grown one."""
   with tf.device(variable.device), tf.device("/cpu:0"):
-    value, = tf.raw_ops.RestoreV2(
-        prefix=path, tensor_names=[source], shape_and_slices=[""],
-        dtypes=[dtype])
-    value = tf.cast(tf.reshape(value, shape), variable.dtype.base_dtype)
     new = variable.shape.as_list()
-    if new != list(shape):
+    value = (_grown(restored, source, growth, new) if growth else restored(source))
+    value = tf.cast(value, variable.dtype.base_dtype)
+    shape = value.shape.as_list()
+    if new != shape:
       part = np.minimum(shape, new).tolist()  # The size of their common part.
       rest = [[0, n - p] for n, p in zip(new, part)]
       old = tf.slice(value, [0] * len(part), part)

@@ -11,6 +11,7 @@ import collections
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterable
+from collections.abc import Mapping
 import re
 from typing import Any
 from typing import NamedTuple
@@ -45,6 +46,18 @@ _UNKNOWN = base.Axes()
 Shapes = dict[str, tuple[int, ...]]
 
 
+class Growth(NamedTuple):
+  """How new entries of a variable come from the old ones.
+
+  Attributes:
+    axes: the axes, as negative indices, that are longer than in the checkpoint.
+    before: the checkpoint's variable with the entry before the first; None if the first
+      entry has none before it.
+  """
+  axes: tuple[int, ...]
+  before: str | None = None
+
+
 class Plan(NamedTuple):
   """What a model takes from a checkpoint.
 
@@ -55,6 +68,7 @@ class Plan(NamedTuple):
     optimizer: the number of the optimizer's variables that start fresh.
     unused: names of unused variables of the checkpoint, except the optimizer's.
     missing: the names in `fresh` of variables that the checkpoint should have.
+    interpolated: the `Growth` of those in `resized` whose entries are interpolated.
   """
   taken: dict[str, str]
   resized: list[str]
@@ -62,6 +76,7 @@ class Plan(NamedTuple):
   optimizer: int
   unused: list[str]
   missing: list[str]
+  interpolated: Mapping[str, Growth]
 
 
 class Selection(NamedTuple):
@@ -88,7 +103,7 @@ _EVERYTHING = Selection()
 def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
               renames: Iterable[tuple[str, str]] = (), continue_training: bool = False,
               selection: Selection = _EVERYTHING, strict: bool = True,
-              endings: Collection[str] = ()) -> Plan:
+              endings: Collection[str] = (), interpolate: bool = False) -> Plan:
   """Finds the source of each variable of a model.
 
   Args:
@@ -102,6 +117,7 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
     selection: variables that it does not load start fresh.
     strict: whether a missing variable that is not new is an error.
     endings: those of the slots of a user's optimizer, see `optimizer_slots.split`.
+    interpolate: whether growing tables are interpolated.
 
   Raises:
     ValueError: a variable that is not new is missing in the checkpoint, or a variable
@@ -118,6 +134,7 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
   _check_heads(path, taken, variables, theirs)
   resized = [n for n, source in taken.items()
              if _is_resized(path, n, model[n], source, saved)]
+  growth = {n: _growth(n, taken[n], model, saved) for n in resized if interpolate}
   others = [n for n in model if n not in variables]
   if continue_training:
     taken.update({
@@ -128,7 +145,8 @@ def make_plan(path: str, model: Shapes, saved: Shapes, fresh: str | None = None,
   return Plan(
       taken, resized, [n for n in variables if n not in taken],
       sum(n not in taken for n in others),
-      [n for n in theirs if n not in used], missing)
+      [n for n in theirs if n not in used], missing,
+      {n: how for n, how in growth.items() if how})
 
 
 def _without_optimizer(shapes, endings):
@@ -256,6 +274,22 @@ def _axes(name):
                if variable in known), _UNKNOWN)
 
 
+def has_variable(cls: str, name: str) -> bool:
+  """Whether a class of functions, by its name, has a variable in the model."""
+  return any(known.__name__ == cls and name.rpartition("/")[2] in known.variables
+             for known in functions.SYNTHESIZING_FUNCTIONS.values())
+
+
+def _growth(name, source, model, saved):
+  """The `Growth` of a resized variable; None if nothing can be interpolated."""
+  axes, old, new = _axes(name), saved[source], model[name]
+  grown = tuple(a for a in axes.positions if new[a] > old[a])
+  before = axes.after and f"{source.rpartition('/')[0]}/{axes.after}"
+  if not grown or not axes.linear or before and before not in saved:
+    return None
+  return Growth(grown, before)
+
+
 def _remedy(name, old):
   """The remedy for a shape that differs."""
   if name.rpartition("/")[2] in ("q", "k", "v", "o", _BIAS):
@@ -285,13 +319,16 @@ def _optimizer(others, taken, resized, model, saved, endings):
 
 def describe(path: str, plan: Plan, model: Shapes, saved: Shapes) -> list[str]:
   """The lines of a summary of a plan, for the log."""
+  def resized(interpolated):
+    return [f"{n} {list(saved[plan.taken[n]])} -> {list(model[n])}"
+            for n in plan.resized if (n in plan.interpolated) == interpolated]
+
   groups = [
       ("from variables of another name", [
           f"{n} from {source}" for n, source in plan.taken.items()
           if n != source and not optimizer_slots.is_slot(n, plan.taken)]),
-      ("resized to `max_length`, new positions fresh", [
-          f"{n} {list(saved[plan.taken[n]])} -> {list(model[n])}"
-          for n in plan.resized]),
+      ("resized to `max_length`, interpolated", resized(True)),
+      ("resized to `max_length`, new positions fresh", resized(False)),
       ("fresh", plan.fresh),
       ("in the checkpoint but not in the model", plan.unused)]
   lines = [f"{len(plan.taken)} variables start from {path}", *(
