@@ -10,6 +10,7 @@ command.
   ability_study.py, ability_lengths.py  the studies of abilities
   heat_map.py, size_curves.py  the pictures of the studies of abilities
   fnet.py, uniform_cross_attention.py  layers of studies
+  controls.py  Frozen-QK and MixiT, which register themselves
   published.py     tables of other papers, which are in lra.py and narang.py
   tasks/, gin/, results/, tests/
 """

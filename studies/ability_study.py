@@ -100,6 +100,8 @@ _V, _R, *_OTHERS = _plain("V R Fix FR T D FD R+D R+V D+V FR+V LightConv DyConv")
 _D = next(row for row in _OTHERS if row.name == "D")
 _LINFORMER = Row("Linformer", ("attention/linformer.gin",))
 _V_WITH_BIAS = _with_bias(_V)
+_CONTROLS = (Row("FrozenQK", ("studies/frozen_qk.gin",)),
+             Row("MixiT", ("studies/mixit.gin",)))
 
 STUDY = Study(
     "abilities", "What each attention can do, and what it cannot", _TASKS,
@@ -107,5 +109,5 @@ STUDY = Study(
      _only_on(_LINFORMER, _ENCODERS), _UNIFORM,
      _V_WITH_BIAS, *map(_with_bias, (_D, _UNIFORM)),
      _of_blocks(_V_WITH_BIAS, 1), *(_of_blocks(row, 4) for row in (_R, _D)),
-     *map(_with_uniform_cross_attention, (_V_WITH_BIAS, _R))),
+     *map(_with_uniform_cross_attention, (_V_WITH_BIAS, _R)), *_CONTROLS),
     needs_data=False)

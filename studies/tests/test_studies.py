@@ -451,7 +451,7 @@ def test_the_map_has_a_cell_for_each_row_and_task_and_means_over_seeds(tmp_path)
   lines = [accuracies("V", recall, [1.0]), accuracies("V", recall, [0.5], 2),
            accuracies("R", parity, [0.5])]
   found = heat_map.means(ABILITIES, lines)
-  assert found.shape == (11, 24)
+  assert found.shape == (11, 26)
   assert found.loc["recall", "V"] == 0.75 and found.loc["parity", "R"] == 0.5
   assert found.notna().sum().sum() == 2
   heat_map.plot(ABILITIES, lines, tmp_path / "map.png")
