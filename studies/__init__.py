@@ -7,7 +7,7 @@ command.
   run.py        runs studies and draws them; prints tables of other papers
   prepare.py    makes the data of studies of real text
   catalogue.py  the studies: rows, tasks, scores, with the types of `tools/experiments`
-  ability_study.py, ability_lengths.py  the studies of abilities
+  ability_study.py, ability_heads.py, ability_lengths.py  the studies of abilities
   heat_map.py, size_curves.py  the pictures of the studies of abilities
   fnet.py, uniform_cross_attention.py  layers of studies
   controls.py  Frozen-QK and MixiT, which register themselves

@@ -5,6 +5,7 @@ a few seeds. The study compares their scores. Sizes and data are in `gin/studies
 `README.md` describes the files that the gin files need.
 """
 
+from studies import ability_heads
 from studies import ability_lengths
 from studies import ability_study
 from studies import lra
@@ -187,4 +188,5 @@ _LISTOPS = Study(
 
 STUDIES = {study.name: study for study in (
     _WARM_START, _SPAN_CORRUPTION, _LANGUAGE_MODELING, _TRANSLATION, _FINETUNING,
-    _ENCODERS, _BLOCKS, _LISTOPS, ability_study.STUDY, ability_lengths.STUDY)}
+    _ENCODERS, _BLOCKS, _LISTOPS, ability_study.STUDY, ability_heads.STUDY,
+    ability_lengths.STUDY)}

@@ -52,9 +52,9 @@ from synthesizer_mtf.tools.experiments import study_report as report_lib
 import tqdm
 
 # What studies/ has: its studies, and its tables of other papers. A test there compares.
-STUDIES = ("abilities", "ability_lengths", "blocks", "encoders", "finetuning",
-           "language_modeling", "listops", "span_corruption", "translation",
-           "warm_start")
+STUDIES = ("abilities", "ability_heads", "ability_lengths", "blocks", "encoders",
+           "finetuning", "language_modeling", "listops", "span_corruption",
+           "translation", "warm_start")
 OTHER_PAPERS = ("lra", "narang")
 
 # The size of T5's vocabulary, which Mesh TensorFlow rounds up to a multiple of 128.
