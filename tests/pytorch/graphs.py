@@ -14,6 +14,7 @@ import sys
 import types
 
 import numpy as np
+import onnx
 import onnxruntime
 import torch
 import transformers
@@ -44,6 +45,8 @@ def main(output, code, spiece, page):
     shutil.copyfile(file, output / "model" / file.name)
   shutil.copyfile(spiece, output / "model" / "spiece.model")
   exporting.main([str(output / "model"), f"--output={output}/graphs"])
+  exporting.main(
+      [str(output / "model"), f"--output={output}/int8", "--dtype=int8"])
   graphs = load(output / "graphs")
   print(json.dumps({
       "errors": {str(sizes): difference(model, graphs, *sizes) for sizes in (
@@ -52,7 +55,13 @@ def main(output, code, spiece, page):
       "info": graphs[2], "greedy": greedy(model, graphs, answering.decode),
       "beams": beams(model, graphs, answering.decode),
       "too long": too_long(graphs, answering.decode),
-      "answers": answering.answer(output / "graphs", ["a text", "another"], 5)}))
+      "int8 error": difference(model, load(output / "int8"), 4, 9, 5),
+      "in int8": {name: quantized(model, output / "int8" / f"{name}.onnx")
+                  for name in ("encoder", "step")},
+      "matrices": [name for name, module in model.named_modules()
+                   if isinstance(module, torch.nn.Linear)],
+      **{folder: answering.answer(output / folder, ["a text", "another"], 5)
+         for folder in ("graphs", "int8")}}))
 
 
 def new_model(code):
@@ -101,6 +110,26 @@ def difference(model, graphs, batch, length, steps):
     past = dict(zip(past, states))
     worst = max(worst, float(abs(logits - wanted[:, i]).max()))
   return worst / float(abs(wanted).max())
+
+
+def quantized(model, path):
+  """The modules whose weights are int8 in a graph; None for what is no weight."""
+  held = {weight.name: onnx.numpy_helper.to_array(weight)
+          for weight in onnx.load(path).graph.initializer}
+  weights = {name: module.weight.detach().numpy()
+             for name, module in model.named_modules()
+             if isinstance(module, torch.nn.Linear) or name == "shared"}
+  modules = []
+  for name, values in held.items():
+    if values.dtype in (np.int8, np.uint8) and values.ndim > 1:
+      zero, scale = (held[name.replace("_quantized", what)]
+                     for what in ("_zero_point", "_scale"))
+      restored = (values - zero.astype("float32")) * scale
+      modules.append(next(
+          (module for module, weight in weights.items()
+           for x in (restored, restored.T) if x.shape == weight.shape
+           and abs(x - weight).max() < abs(weight).max() / 100), None))
+  return sorted(modules)
 
 
 def greedy(model, graphs, decode):

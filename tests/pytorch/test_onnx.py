@@ -72,7 +72,22 @@ answers = answer.answer({str(folder / "graphs")!r}, ["a text", "another"], 5)
 assert not {{"torch", "transformers", "tensorflow"}} & set(sys.modules)
 print(json.dumps(answers))""")
   assert done.returncode == 0, done.stderr[-3000:]
-  assert json.loads(done.stdout) == graphs["answers"]
+  assert json.loads(done.stdout) == graphs["graphs"]
+
+
+def test_matrices_and_the_embedding_are_int8_and_tables_are_not(graphs):
+  cross = [name for name in graphs["matrices"] if "EncDecAttention.k" in name
+           or "EncDecAttention.v" in name]
+  assert len(cross) == 12
+  assert graphs["in int8"]["encoder"] == sorted(["shared", *cross, *(
+      name for name in graphs["matrices"] if name.startswith("encoder"))])
+  assert graphs["in int8"]["step"] == sorted(["shared", "shared", *(  # And head.
+      name for name in graphs["matrices"]
+      if name.startswith("decoder") and name not in cross)])
+
+
+def test_logits_in_int8_are_near(graphs):
+  assert 1e-4 < graphs["int8 error"] < 0.05
 
 
 def test_a_folder_that_cannot_be_exported_is_one_sentence(pytestconfig, graphs):

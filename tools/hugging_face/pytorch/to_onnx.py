@@ -1,6 +1,6 @@
 """Exports a model in PyTorch as two graphs of ONNX, for servers without PyTorch.
 
-  python tools/hugging_face/pytorch/to_onnx.py FOLDER --output=DIR
+  python tools/hugging_face/pytorch/to_onnx.py FOLDER --output=DIR [--dtype=int8]
 
 FOLDER is what `hugging_face export` wrote, or what was trained from it. DIR gets
 
@@ -12,11 +12,14 @@ FOLDER is what `hugging_face export` wrote, or what was trained from it. DIR get
   onnx.json     max_inputs and max_targets, the longest sequences; the ids of the
                 decoder's first token, of the end and of padding
 
-A layer without V needs no keys, so it has only past.N.values. This program needs torch,
-transformers and onnxscript.
+A layer without V needs no keys, so it has only past.N.values. With --dtype=int8 the
+embedding and the matrices of all linear layers are int8; tables of positions, such as
+R, stay float32. This program needs torch, transformers and onnxscript, and for int8
+onnxruntime.
 """
 
 import argparse
+import importlib.util
 import json
 import pathlib
 import shutil
@@ -165,31 +168,68 @@ def _write(module, args, inputs, outputs, dynamic, path):
   program.save(str(path), external_data=False)
 
 
+def quantize(path: pathlib.Path, words: int) -> None:
+  """Makes the embedding and the matrices of linear layers int8, in place.
+
+  Products then quantize their inputs as they come. Nothing else changes: a table of
+  positions passes through other operations before it meets a product.
+
+  Args:
+    path: a graph.
+    words: the rows of the embedding.
+  """
+  import onnx
+  from onnxruntime import quantization
+  from onnxruntime.quantization import shape_inference
+
+  # It transposes constants, so that products take the matrices themselves.
+  shape_inference.quant_pre_process(path, path, skip_symbolic_shape=True)
+  graph = onnx.load(path).graph
+  shapes = {weight.name: list(weight.dims) for weight in graph.initializer}
+  nodes = [node.name for node in graph.node
+           if node.op_type == "MatMul" and len(shapes.get(node.input[1], ())) == 2
+           or node.op_type == "Gather" and shapes.get(node.input[0], [0])[0] == words]
+  quantization.quantize_dynamic(
+      path, path, op_types_to_quantize=["MatMul", "Gather"], nodes_to_quantize=nodes,
+      per_channel=True, weight_type=quantization.QuantType.QInt8)
+
+
 def main(argv: list[str] | None = None) -> None:
   """Parses flags, and exports."""
   parser = argparse.ArgumentParser(
       description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("folder", help="a folder of an encoder and decoder")
   parser.add_argument("--output", required=True, help="the folder to write, a new one")
+  parser.add_argument("--dtype", choices=("float32", "int8"), default="float32",
+                      help="of matrices and the embedding (default: float32)")
   args = parser.parse_args(argv)
   try:
-    run(pathlib.Path(args.folder), pathlib.Path(args.output))
+    run(pathlib.Path(args.folder), pathlib.Path(args.output), args.dtype)
   except (OSError, ValueError) as error:
     sys.exit(f"to_onnx: {error}")
   print(f"Wrote {args.output}.")
 
 
-def run(folder: pathlib.Path, output: pathlib.Path) -> None:
+def run(folder: pathlib.Path, output: pathlib.Path, dtype: str = "float32") -> None:
   """Exports a folder.
 
+  Args:
+    folder: what to export.
+    output: the folder to write.
+    dtype: "float32" or "int8".
+
   Raises:
-    ValueError: the folder holds no encoder and decoder, or `output` is not new.
+    ValueError: the folder holds no encoder and decoder, `output` is not new, or a
+      package is missing.
   """
   if output.exists():
     raise ValueError(f"--output is {str(output)!r}, which is there; name a new folder.")
   if not (folder / "config.json").is_file():
     raise ValueError(f"there is no config.json in {str(folder)!r}; name a folder that "
                      "`hugging_face export` or save_pretrained wrote.")
+  if dtype == "int8" and not importlib.util.find_spec("onnxruntime"):
+    raise ValueError("--dtype=int8 needs onnxruntime, which is not here; install it by "
+                     "`pip install onnxruntime`.")
   config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
   if not config.is_encoder_decoder:
     raise ValueError(f"{str(folder)!r} holds an encoder alone; name a folder with an "
@@ -201,6 +241,8 @@ def run(folder: pathlib.Path, output: pathlib.Path) -> None:
     new = pathlib.Path(other) / output.name
     new.mkdir()
     export(model, new)
+    for graph in new.glob("*.onnx") if dtype == "int8" else ():
+      quantize(graph, config.vocab_size)
     for name in _TOKENIZER:
       if (folder / name).is_file():
         shutil.copyfile(folder / name, new / name)
