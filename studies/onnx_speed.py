@@ -5,10 +5,8 @@
 
 PYTHON has torch, transformers 4, onnxscript, onnxruntime, sentencepiece, protobuf and
 ctranslate2. The models have random weights and T5-small's sizes; FOLDER keeps them for
-the next call. The program of docs/serving.md decodes greedily, and no answer ends
-early. In each round all take one turn, in another order, so that other work on the
-machine slows all. A ratio is that of two turns of one round: CTranslate2's seconds
-divided by the row's. The script prints a table.
+the next call. The program of docs/serving.md decodes greedily to the full length. In
+each round all take a turn, in another order; a ratio is that of two turns of a round.
 """
 
 import argparse
@@ -63,13 +61,15 @@ def main() -> None:
       programs[name](ids)
       if number:
         seconds[name, batch].append(time.perf_counter() - begin)
-  print(f"| {args.dtype} | batch | tokens/s | times CTranslate2 [range] |\n|---|---|---|---|")
+  print(f"| {args.dtype} | batch | tokens/s | times CTranslate2 [range] |")
+  print("|---|---|---|---|")
   for name in programs:
     for batch in batches:
       took = seconds[name, batch]
       ratios = [base / own for base, own in zip(seconds[PEER, batch], took)]
-      print(f"| {name} | {batch} | {batch * args.outputs / statistics.median(took):,.0f} "
-            f"| {statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}] |")
+      speed = batch * args.outputs / statistics.median(took)
+      print(f"| {name} | {batch} | {speed:,.0f} | {statistics.median(ratios):.2f} "
+            f"[{min(ratios):.2f}, {max(ratios):.2f}] |")
 
 
 def exported(folder, notation, args):

@@ -592,7 +592,8 @@ class SynthesizerAttention(nn.Module):
       raise ValueError(
           f"{type(cache).__name__} keeps {value.shape[-2]} of {first + length} tokens, "
           "but synthesized attention sees all; use a cache without a sliding window.")
-    return (first, joined[..., :sizes[0]].chunk(len(key), -1) if key else [],
+    joined = joined[..., :sizes[0]]
+    return (first, joined.chunk(len(key), -1) if len(key) > 1 else [joined] * len(key),
             value[..., :sizes[1]])
 
   def _positions(self, mask, first, length, value):
@@ -714,7 +715,9 @@ def attend(logits: list[Product | Table], value: torch.Tensor,
   shared = all(tensor.shape[0] == 1 for term in logits for tensor in term) and (
       seen is None or seen.shape[0] == 1 or
       seen.shape[2] == 1 and value.dtype != torch.float16)
-  if output_weights or not softmax or not (products or shared):
+  # In ONNX all that is joined or expanded is copied.
+  plain = torch.compiler.is_exporting() and (products or logits[0][0].shape[2] == 1)
+  if output_weights or not softmax or plain or not (products or shared):
     weights = _weights(_total(products, tables), seen, softmax).to(value.dtype)
     mean = weights @ value
     return mean, weights.expand(len(value), -1, -1, -1) if output_weights else None

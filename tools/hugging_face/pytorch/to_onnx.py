@@ -96,7 +96,7 @@ class Step(nn.Module):
             attention_mask[..., None].float().expand(-1, -1, width)),
         attention_mask=attention_mask, decoder_input_ids=ids,
         past_key_values=transformers.EncoderDecoderCache(own, inputs)).logits
-    return [logits[:, -1], *(state for layer in own.states for state in layer)]
+    return [logits.squeeze(1), *(state for layer in own.states for state in layer)]
 
 
 def has_keys(block: nn.Module) -> bool:
@@ -126,7 +126,7 @@ def export(model: transformers.PreTrainedModel, folder: pathlib.Path) -> None:
     model: an encoder and decoder, `SynthesizerForConditionalGeneration` or T5's.
     folder: an existing folder.
   """
-  step, encoder, config = Step(model.eval()), Encoder(model), model.config
+  step, encoder, config = Step(model).eval(), Encoder(model).eval(), model.config
   batch, length, past = 3, 4, 5
   attention_mask = torch.ones(batch, length, dtype=torch.long)
   tokens = torch.ones_like(attention_mask)
