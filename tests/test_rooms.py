@@ -228,8 +228,8 @@ def undeclared(paths, extras=("",)):
 
 # These scripts run in environments of their own, with PyTorch.
 ELSEWHERE = (
-    "baseline_process.py", "pytorch_speed.py", "compare.py", "graphs.py",
-    "neighbours.py", "resize.py", "torch_training.py", "train_tiny.py")
+    "baseline_process.py", "onnx_speed.py", "pytorch_speed.py", "compare.py",
+    "graphs.py", "neighbours.py", "resize.py", "torch_training.py", "train_tiny.py")
 
 
 def test_what_modules_import_is_declared():
