@@ -21,13 +21,13 @@ import time
 import ctranslate2
 import numpy as np
 import onnxruntime
-from sentencepiece import sentencepiece_model_pb2
 import torch
 import transformers
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.append(str(_ROOT / "tools/hugging_face/pytorch"))
+sys.path += [str(_ROOT / "tools/hugging_face/pytorch"), str(_ROOT / "studies/peers")]
 
+import pieces  # noqa: E402
 import to_onnx  # noqa: E402
 import write  # noqa: E402
 
@@ -102,15 +102,7 @@ def peer(folder, args):
     sizes = {name: size for name, size in write.SIZES.items() if size}
     transformers.T5ForConditionalGeneration(transformers.T5Config(
         **sizes, decoder_start_token_id=0)).save_pretrained(folder)
-    kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
-    spec = sentencepiece_model_pb2.ModelProto()
-    spec.trainer_spec.pad_id, spec.trainer_spec.eos_id = 0, 1
-    spec.trainer_spec.unk_id, spec.trainer_spec.bos_id = 2, -1
-    for i, (piece, kind) in enumerate([
-        ("<pad>", kinds.CONTROL), ("</s>", kinds.CONTROL), ("<unk>", kinds.UNKNOWN),
-        *((f"p{i}", kinds.NORMAL) for i in range(3, 32000))]):
-      spec.pieces.add(piece=piece, score=-i, type=kind)
-    (folder / "spiece.model").write_bytes(spec.SerializeToString())
+    pieces.write(str(folder / "spiece.model"), 32000)
     transformers.T5Tokenizer(
         str(folder / "spiece.model"), extra_ids=128).save_pretrained(folder)
     ctranslate2.converters.TransformersConverter(str(folder)).convert(

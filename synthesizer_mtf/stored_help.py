@@ -36,10 +36,15 @@ def asked(command: Sequence[str]) -> pathlib.Path | None:
   if not {"-h", "--help"} & set(words):
     return None
   if command[place - 1] == "-m" and run.startswith(_PACKAGE):
-    name = run.removeprefix(_PACKAGE).removeprefix(_TOOLS).removesuffix(_MAIN)
+    name = name_of(run)
   elif command[place - 1] != "-m" and pathlib.Path(run).name.startswith(_SCRIPTS):
     name = pathlib.Path(run).name.removeprefix(_SCRIPTS)
   else:
     return None
   part = FOLDER / f"{name} {words[0]}.txt"
   return part if part.is_file() else FOLDER / f"{name}.txt"
+
+
+def name_of(module: str) -> str:
+  """Returns what the file of a command is called, by the module that it runs."""
+  return module.removeprefix(_PACKAGE).removeprefix(_TOOLS).removesuffix(_MAIN)

@@ -8,7 +8,7 @@ import functools
 import os
 import tempfile
 
-from sentencepiece import sentencepiece_model_pb2
+from studies.peers import pieces
 from synthesizer_mtf.tasks import vocabulary
 from synthesizer_mtf.tools.benchmark import attentions
 from synthesizer_mtf.tools.benchmark import model
@@ -31,10 +31,10 @@ def folder(config: model.Configuration) -> str:
 def _exported(config):
   made = tempfile.TemporaryDirectory(prefix="benchmark")
   checkpoint = os.path.join(made.name, "model.ckpt-0")
-  pieces = os.path.join(made.name, "pieces.model")
-  _write_pieces(pieces, config.vocabulary)
+  path = os.path.join(made.name, "pieces.model")
+  pieces.write(path, config.vocabulary)
   v = attentions.find_row("V")
-  chosen = [f"{vocabulary.PARAMETER} = {pieces!r}",
+  chosen = [f"{vocabulary.PARAMETER} = {path!r}",
             f"{vocabulary.EXTRA_IDS_PARAMETER} = 0"]
   program = model.build(
       v._replace(stack_bindings=lambda *stack: v.stack_bindings(*stack) + chosen),
@@ -43,18 +43,3 @@ def _exported(config):
   program.close()
   exporting.run(checkpoint, 0, os.path.join(made.name, "model"))
   return made
-
-
-def _write_pieces(path, size):
-  """Writes a SentencePiece model of `size` pieces: <pad>, </s>, <unk>, p3, p4, ..."""
-  kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
-  spec = sentencepiece_model_pb2.ModelProto()
-  spec.trainer_spec.pad_id, spec.trainer_spec.eos_id = 0, 1
-  spec.trainer_spec.unk_id, spec.trainer_spec.bos_id = 2, -1
-  special = [("<pad>", kinds.CONTROL), ("</s>", kinds.CONTROL),
-             ("<unk>", kinds.UNKNOWN)]
-  normal = [(f"p{i}", kinds.NORMAL) for i in range(len(special), size)]
-  for piece, kind in special + normal:
-    spec.pieces.add(piece=piece, score=0, type=kind)
-  with open(path, "wb") as f:
-    f.write(spec.SerializeToString())

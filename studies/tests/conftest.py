@@ -1,5 +1,7 @@
 """Registers the controls for the tests of studies only: others read all notations."""
 
+from unittest import mock
+
 import pytest
 from studies import controls
 import synthesizer_mtf
@@ -11,9 +13,7 @@ for _name in controls.CONTROLS:  # Tests outside studies/ are collected, too.
 
 @pytest.fixture(autouse=True)
 def registered():
-  before = dict(functions.SYNTHESIZING_FUNCTIONS)
-  for name, cls in controls.CONTROLS.items():
-    synthesizer_mtf.register(name, cls)
-  yield
-  functions.SYNTHESIZING_FUNCTIONS.clear()
-  functions.SYNTHESIZING_FUNCTIONS.update(before)
+  with mock.patch.dict(functions.SYNTHESIZING_FUNCTIONS):
+    for name, cls in controls.CONTROLS.items():
+      synthesizer_mtf.register(name, cls)
+    yield

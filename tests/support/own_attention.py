@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from unittest import mock
 
 from support import documents
 from synthesizer_mtf.attention import functions
@@ -15,12 +16,10 @@ def in_folder(folder):
   """Writes the module into a folder, where Python finds it; forgets it at the end."""
   text, *_ = [text for language, text in documents.blocks(PAGE) if language == "python"]
   (folder / f"{MODULE}.py").write_text(text)
-  before = dict(functions.SYNTHESIZING_FUNCTIONS)
   sys.path.append(str(folder))
   try:
-    yield
+    with mock.patch.dict(functions.SYNTHESIZING_FUNCTIONS):
+      yield
   finally:
     sys.path.remove(str(folder))
     sys.modules.pop(MODULE, None)
-    functions.SYNTHESIZING_FUNCTIONS.clear()
-    functions.SYNTHESIZING_FUNCTIONS.update(before)

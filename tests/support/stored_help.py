@@ -13,15 +13,10 @@ _WIDTH = "88"
 def texts():
   """Returns what each command prints, by the name of its file."""
   return {
-      " ".join([_name(module), *words]) + ".txt":
+      " ".join([stored_help.name_of(module), *words]) + ".txt":
           scripts.printed_help(module, words, _WIDTH)
       for module in golden.COMMANDS
       for words in ([], *golden.SUBCOMMANDS.get(module, ()))}
-
-
-def _name(module):
-  path = module.removeprefix("synthesizer_mtf.").removesuffix(".__main__")
-  return path.removeprefix("tools.")
 
 
 if __name__ == "__main__":
