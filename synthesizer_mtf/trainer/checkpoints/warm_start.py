@@ -248,9 +248,9 @@ def assignments(path: str, on_devices: Mapping[str, Any] | None = None,
 
 def _check_tiles(plan, saved, model):
   """Raises a ValueError if a table that repeats would be interpolated."""
-  for (scope, selector), parameters in gin_internals.bindings().items():
-    tile = gin_internals.resolved(gin_internals.bindings(),
-                                  parameters.get("tile_length"))
+  bound = gin_internals.bindings()
+  for (scope, selector), parameters in bound.items():
+    tile = gin_internals.resolved(bound, parameters.get("tile_length"))
     stack, cls = scope.partition("/")[0], selector.rpartition(".")[2]
     for name in plan.interpolated if tile else ():
       if warm_start_plan.has_variable(cls, name) and (
@@ -293,7 +293,7 @@ def _assign(variable, restored, source, growth, on_device):
   """Assigns the common part of a checkpoint's variable, or all of a grown one."""
   with tf.device(variable.device), tf.device("/cpu:0"):
     new = variable.shape.as_list()
-    value = (_grown(restored, source, growth, new) if growth else restored(source))
+    value = _grown(restored, source, growth, new) if growth else restored(source)
     value = tf.cast(value, variable.dtype.base_dtype)
     shape = value.shape.as_list()
     if new != shape:
