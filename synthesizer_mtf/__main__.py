@@ -1,7 +1,4 @@
-"""Runs the command as `python -m synthesizer_mtf`, if it is not installed.
-
-Python imports the package first, so `--help` takes longer than with the command.
-"""
+"""Runs the command as `python -m synthesizer_mtf`, if it is not installed."""
 
 import synthesizer_mesh_transformer
 

@@ -1,6 +1,7 @@
 """Checks of parameters, with messages that name the parameter in gin."""
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -9,8 +10,10 @@ import contextvars
 import difflib
 import numbers
 import os
+import queue
 import socket
 import threading
+import time
 from typing import Any
 import urllib.request
 
@@ -162,22 +165,40 @@ def unreachable(path: str) -> str:
   Returns:
     the reason; "" for other paths, and if a proxy may know the way.
   """
-  if not path.startswith("gs://") or urllib.request.getproxies():
+  return no_network([(_STORAGE, 443)]) if path.startswith("gs://") else ""
+
+
+def no_network(addresses: Collection[tuple[str, int]]) -> str:
+  """Why none of some hosts answers, in seconds, as a name server may take minutes.
+
+  Args:
+    addresses: pairs of a host and a port.
+
+  Returns:
+    the reason; "" if one host answers, if a proxy may know the way, and for no hosts.
+  """
+  if not addresses or urllib.request.getproxies():
     return ""
-  reasons = []
+  answers: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-  def connect():
+  def connect(address):
     try:
-      socket.create_connection((_STORAGE, 443), _SECONDS).close()
-      reasons.append("")
+      socket.create_connection(address, _SECONDS).close()
+      answers.put("")
     except OSError as error:
-      reasons.append(f": {error.strerror or error}")
+      answers.put(f": {error.strerror or error}")
 
-  thread = threading.Thread(target=connect, daemon=True)
-  thread.start()
-  thread.join(2 * _SECONDS)  # A name server may not answer.
-  reason = reasons[0] if reasons else ": no answer"
-  return reason and f"no network to {_STORAGE}{reason}"
+  for address in addresses:
+    threading.Thread(target=connect, args=[address], daemon=True).start()
+  end, reason = time.monotonic() + 2 * _SECONDS, ": no answer"
+  for _ in addresses:
+    try:
+      reason = answers.get(timeout=max(0, end - time.monotonic()))
+    except queue.Empty:
+      break
+    if not reason:
+      return ""
+  return f"no network to {', '.join(sorted({host for host, _ in addresses}))}{reason}"
 
 
 class LengthError(Error):

@@ -2,7 +2,7 @@
 
 TensorFlow takes seconds, and a command's parser needs the modules that do the work.
 So the folder `help/` keeps what the parsers print. `tests/support/stored_help.py`
-writes it.
+writes it. Only mesh_transformer.txt, the help of the trainer, is written by hand.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ _PACKAGE = "synthesizer_mtf."
 _TOOLS = "tools."
 _MAIN = ".__main__"
 _SCRIPTS = "synthesizer_"
+_TRAINER, _TRAINER_NAME = "synthesizer_mtf", "mesh_transformer"
 
 
 def answer() -> None:
@@ -37,6 +38,8 @@ def asked(command: Sequence[str]) -> pathlib.Path | None:
     return None
   if command[place - 1] == "-m" and run.startswith(_PACKAGE):
     name = name_of(run)
+  elif command[place - 1:place + 1] == ["-m", _TRAINER]:
+    name = _TRAINER_NAME
   elif command[place - 1] != "-m" and pathlib.Path(run).name.startswith(_SCRIPTS):
     name = pathlib.Path(run).name.removeprefix(_SCRIPTS)
   else:

@@ -24,6 +24,8 @@ from t5.models import mesh_transformer_main
 
 import synthesizer_mesh_transformer
 
+TRAINER_HELP = synthesizer_mesh_transformer.HELP.read_text(encoding="utf-8")
+
 # Another test of this process may have imported studies/.
 OF_STUDIES = ("synth_ability_", "synth_lra_")
 
@@ -49,10 +51,10 @@ def test_help_comes_without_tensorflow_and_the_package_as_a_module_has_the_same(
           "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules")
   done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True,
                         capture_output=True, check=False)
-  assert (done.returncode, done.stdout) == (0, synthesizer_mesh_transformer.HELP)
+  assert (done.returncode, done.stdout) == (0, TRAINER_HELP)
   monkeypatch.setattr(sys, "argv", ["", "--help"])
   runpy.run_module("synthesizer_mtf", run_name="__main__")
-  assert capsys.readouterr().out == synthesizer_mesh_transformer.HELP
+  assert capsys.readouterr().out == TRAINER_HELP
 
 
 def test_help_of_a_command_comes_from_its_file_without_tensorflow(tmp_path):
@@ -61,7 +63,8 @@ def test_help_of_a_command_comes_from_its_file_without_tensorflow(tmp_path):
   for words, name in (
       (["synthesizer_mtf.tools.plan_pod", "--table4", "-h"], "plan_pod"),
       (["synthesizer_mtf.tools.hugging_face", "export", "--help"],
-       "hugging_face export")):
+       "hugging_face export"),
+      (["synthesizer_mtf", "--help"], "mesh_transformer")):
     done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, text=True,
                           capture_output=True, check=False, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
@@ -75,7 +78,8 @@ def test_help_of_a_command_comes_from_its_file_without_tensorflow(tmp_path):
     ("/bin/synthesizer_hugging_face import --help", "hugging_face import.txt"),
     ("-m synthesizer_mtf.tools.benchmark --attention=V", None),
     ("-m mine.synthesizer_mtf.tools.benchmark --help", None),
-    ("-m synthesizer_mtf --help", None),
+    ("-m synthesizer_mtf --help", "mesh_transformer.txt"),
+    ("-m synthesizer_mtf --model_dir=x", None),
     ("/home/me/benchmark --help", None),
     ("-c 1 --help", None),
     ("", None)])
@@ -87,14 +91,15 @@ def test_only_commands_of_this_package_are_answered_with_a_help(command, name):
 def test_stored_help_is_what_the_parsers_print():
   command = "PYTHONPATH=tests python -m support.stored_help"
   texts = stored_texts.texts()
-  assert set(texts) == {path.name for path in stored_help.FOLDER.iterdir()}
+  assert {*texts, synthesizer_mesh_transformer.HELP.name} == {
+      path.name for path in stored_help.FOLDER.iterdir()}
   for name, text in texts.items():  # Python's releases break lines at other places.
     stored = (stored_help.FOLDER / name).read_text(encoding="utf-8")
     assert text.split() == stored.split(), f"write it again: {command}"
 
 
 def test_help_names_existing_flags_attentions_and_tasks():
-  text = synthesizer_mesh_transformer.HELP
+  text = TRAINER_HELP
   known = {*flags.FLAGS, "helpfull"}
   assert set(re.findall(r"--(\w+)", text)) <= known
   assert set(functions.SYNTHESIZING_FUNCTIONS) <= set(re.split(r"\s+", text))

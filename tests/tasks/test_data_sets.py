@@ -2,7 +2,9 @@
 
 import socket
 import sys
+import threading
 import types
+import urllib.request
 
 import pytest
 import seqio
@@ -27,20 +29,40 @@ def test_a_missing_data_set_is_named_with_its_folder_and_remedy(
   source.tfds_dataset.override_data_dir(str(tmp_path))
 
   def refuse(*_, **__):
-    raise socket.gaierror(-2, "no network")
+    raise socket.gaierror(-2, "Name not known")
 
   with prepared.without_cloud_storage():
     builder = source.tfds_dataset.builder
   # TFDS itself tries for minutes.
   monkeypatch.setattr(builder, "download_and_prepare", lambda: pytest.fail("waits"))
-  monkeypatch.setattr(socket, "getaddrinfo", refuse)
+  monkeypatch.setattr(socket, "create_connection", refuse)
+  monkeypatch.setattr(urllib.request, "getproxies", dict)
   for use in (lambda: source.splits, lambda: source.get_dataset("train"),
               lambda: source.num_input_examples("train")):
     with pytest.raises(ValueError) as error:
       use()
-    for part in ("'glue/cola:2.0.0'", str(tmp_path), "no network",
+    for part in ("'glue/cola:2.0.0'", str(tmp_path), "no network to ",
                  "--t5_tfds_data_dir", "tfds build glue/cola:2.0.0"):
       assert part in str(error.value)
+
+
+def test_the_first_host_that_answers_is_enough_and_a_silent_name_server_is_not_awaited(
+    monkeypatch):
+  monkeypatch.setattr(urllib.request, "getproxies", dict)
+  monkeypatch.setattr(checks, "_SECONDS", .1)
+  silence = threading.Event()
+
+  def connect(address, _):
+    if address == ("here", 80):
+      return types.SimpleNamespace(close=list)
+    return silence.wait(5) and socket.gaierror()
+
+  monkeypatch.setattr(socket, "create_connection", connect)
+  assert not checks.no_network([("silent", 443), ("here", 80)])
+  assert checks.no_network(
+      [("silent", 443), ("still", 21)]) == "no network to silent, still: no answer"
+  assert not checks.no_network([])
+  silence.set()
 
 
 def test_what_was_fetched_before_needs_no_network(tmp_path, monkeypatch):
@@ -48,7 +70,7 @@ def test_what_was_fetched_before_needs_no_network(tmp_path, monkeypatch):
   source.tfds_dataset.override_data_dir(str(tmp_path))
   with prepared.without_cloud_storage():
     builder = source.tfds_dataset.builder
-  monkeypatch.setattr(socket, "getaddrinfo", lambda *_: pytest.fail("asks"))
+  monkeypatch.setattr(checks, "no_network", lambda _: pytest.fail("asks"))
   (tmp_path / "downloads").mkdir()
   (tmp_path / "downloads" / "some.zip.INFO").touch()
   prepared_once = []
@@ -60,12 +82,12 @@ def test_what_was_fetched_before_needs_no_network(tmp_path, monkeypatch):
 
 
 def test_names_of_buckets_are_not_taken_for_hosts(monkeypatch):
-  monkeypatch.setattr(socket, "getaddrinfo", lambda *_: pytest.fail("asks"))
+  monkeypatch.setattr(checks, "no_network", lambda _: pytest.fail("asks"))
   tfds_source._check_hosts(types.SimpleNamespace(url_infos=["gs://bucket/a.zip"]))
 
 
 def test_a_missing_data_set_is_prepared_if_possible(tmp_path, monkeypatch):
-  monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [])
+  monkeypatch.setattr(checks, "no_network", lambda _: "")
   source = tfds_source.PreparedDataSource("ag_news_subset:1.0.0")
   source.tfds_dataset.override_data_dir(str(tmp_path))
   row = prepared.BY_TASK["synth_ag_news"].row

@@ -2,9 +2,12 @@
 
 import functools
 import logging
+from unittest import mock
 
+import gin
 import pytest
 import seqio
+from synthesizer_mtf import checks
 from synthesizer_mtf.tasks import vocabulary as vocabulary_lib
 from synthesizer_mtf.tools.inspect_task import __main__ as inspect_task
 from synthesizer_mtf.trainer.data import unknown_pieces
@@ -71,6 +74,17 @@ def test_nothing_is_told_where_all_is_known_or_nothing_can_be_read(add, told):
 
   assert not told(add(ORDINARY)) and not told(add(STRANGE, seqio.ByteVocabulary()))
   assert not told(add(STRANGE, None, fail), "validation") and not told("unknown")
+
+
+def test_data_that_our_checks_refuse_is_told_at_once_unless_a_cache_is_read(
+    add, monkeypatch):
+  task = seqio.TaskRegistry.get(add(STRANGE))
+  refuse = mock.PropertyMock(side_effect=checks.Error("no network"))
+  monkeypatch.setattr(type(task.source), "splits", refuse)
+  with pytest.raises(checks.Error, match="no network"):
+    unknown_pieces.log(task.name)
+  gin.bind_parameter("mesh_train_dataset_fn.use_cached", True)
+  unknown_pieces.log(task.name)
 
 
 def test_targets_that_no_output_equals_are_counted_where_metrics_compare_them(

@@ -254,8 +254,7 @@ class MtfModel(mtf_model.MtfModel):
     with self._settled(*([self._own()] if resumes else [])), random:
       self._check("train", task, split)
       self._data = progress.described(task, self.batch_size)
-      if not gin_files.bound("mesh_train_dataset_fn.use_cached", False):
-        unknown_pieces.log(task, split)
+      unknown_pieces.log(task, split)
       chosen = self._validation if validation is None else validation
       if chosen is not None:
         gin_files.bind(validations.bindings(task, chosen))
