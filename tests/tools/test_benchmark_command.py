@@ -222,6 +222,17 @@ def test_several_lengths_are_drawn_as_growth(tmp_path):
     assert [t.get_text() for t in axis.get_xticklabels()] == ["260", "520"]
 
 
+def test_many_rows_over_lengths_look_different():
+  figure, axis = plt.subplots()
+  names = [f"row {i}" for i in range(12)]
+  ratio_plot._growth(axis, [
+      {"row": name, "inputs": inputs, "family": "ours", "median_seconds": 1.,
+       "quartiles_seconds": [1., 2.]} for name in names for inputs in (1, 2)], names)
+  looks = {(line.get_color(), line.get_marker()) for line in axis.lines}
+  plt.close(figure)
+  assert len(looks) == len(names)
+
+
 def test_nothing_to_draw_writes_no_file(outcome, tmp_path):
   impossible = [r for r in outcome.rows if r["status"] != "ok"]
   assert not ratio_plot.plot(impossible, tmp_path / "none.png")

@@ -3,12 +3,14 @@
 from typing import Any
 
 from matplotlib import pyplot as plt
+from matplotlib import ticker
 from synthesizer_mtf.tools.base import backend
 from synthesizer_mtf.tools.benchmark import result_tables
 from synthesizer_mtf.tools.benchmark.breakdown import PARTS
 
 _COLORS = {"ours": "C0", "authors": "C1", "stock": "C3", "floor": "C7",
            "baseline": "C4"}
+_COLORS_OF_STYLE = 10  # Further rows have another marker.
 _ROW = 0.28  # The height of a bar and the space below it, in inches.
 _LABELS = {"ours": "synthesizer_mtf", "authors": "mesh_tensorflow's Synthesizer",
            "stock": "mesh_tensorflow", "floor": "no mixing of positions",
@@ -84,8 +86,9 @@ def _bars(axis, results, names):
     low, high = result["ratio_quartiles"]
     axis.plot([low, high], [index, index], color="black", linewidth=2,
               label=None if drawn else "quartiles of the rounds")
-    axis.text(max(high, result["ratio"]), index, f" {result['ratio']:.2f}",
-              va="center", fontsize="small")
+    axis.annotate(f"{result['ratio']:.2f}", (max(high, result["ratio"]), index),
+                  xytext=(6, 0), textcoords="offset points", va="center",
+                  fontsize="small")
     drawn.add(family)
   paper = [(r["paper_ratio"], names.index(r["row"])) for r in results
            if r["measure"] == "train" and "paper_ratio" in r]
@@ -124,11 +127,10 @@ def _growth(axis, results, names):
     if not points:
       continue
     lengths = [r["inputs"] for r in points]
-    style = {"marker": "o", "linestyle": "-"} if (
-        points[0]["family"] == "ours") else {"marker": "s", "linestyle": "--"}
-    color = f"C{i}"
+    line, markers = ("-", "o^v") if points[0]["family"] == "ours" else ("--", "sDP")
+    color, marker = f"C{i}", markers[i // _COLORS_OF_STYLE % len(markers)]
     axis.plot(lengths, [r["median_seconds"] for r in points], color=color,
-              label=name, **style)
+              label=name, marker=marker, linestyle=line)
     axis.fill_between(lengths, *zip(*(r["quartiles_seconds"] for r in points)),
                       color=color, alpha=0.2, linewidth=0)
   axis.set_xscale("log", base=2)
@@ -137,4 +139,6 @@ def _growth(axis, results, names):
   axis.set_xticks(ticks, [str(t) for t in ticks])
   axis.grid(True, which="both")
   axis.set_xlabel("input length, tokens")
-  axis.set_ylabel("seconds")
+  for formatted in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+    formatted(ticker.LogFormatter())  # Plain numbers.
+  axis.set_ylabel("seconds (bands: quartiles of the rounds)")
