@@ -8,6 +8,7 @@ command.
   prepare.py    makes the data of studies of real text
   catalogue.py  the studies: rows, tasks, scores, with the types of `tools/experiments`
   ability_study.py, ability_heads.py, ability_lengths.py  the studies of abilities
+  length_studies.py  the studies of tilings and of tables that grow
   heat_map.py, size_curves.py  the pictures of the studies of abilities
   fnet.py, uniform_cross_attention.py  layers of studies
   controls.py  Frozen-QK and MixiT, which register themselves

@@ -8,6 +8,7 @@ a few seeds. The study compares their scores. Sizes and data are in `gin/studies
 from studies import ability_heads
 from studies import ability_lengths
 from studies import ability_study
+from studies import length_studies
 from studies import lra
 from synthesizer_mtf.tools.base import tables
 from synthesizer_mtf.tools.experiments.study_types import Evaluation
@@ -189,4 +190,4 @@ _LISTOPS = Study(
 STUDIES = {study.name: study for study in (
     _WARM_START, _SPAN_CORRUPTION, _LANGUAGE_MODELING, _TRANSLATION, _FINETUNING,
     _ENCODERS, _BLOCKS, _LISTOPS, ability_study.STUDY, ability_heads.STUDY,
-    ability_lengths.STUDY)}
+    ability_lengths.STUDY, length_studies.TILINGS, length_studies.GROWING)}

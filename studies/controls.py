@@ -8,6 +8,7 @@ import gin
 import mesh_tensorflow as mtf
 import synthesizer_mtf
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_internals
 from synthesizer_mtf.attention import logit_forms
 from synthesizer_mtf.attention.functions import base
 from synthesizer_mtf.attention.functions import dot_product
@@ -91,3 +92,17 @@ class MixiTLogits(base.LengthTables):
 CONTROLS = {"FrozenQK": FrozenDotProductLogits, "MixiT": MixiTLogits}
 for _name, _class in CONTROLS.items():
   synthesizer_mtf.register(_name, _class)
+
+
+@gin.config.register_finalize_hook
+def check_softmax(config: gin_internals.Config) -> None:
+  """Raises a ValueError if gin chooses MixiT and leaves the softmax on."""
+  values = [parameters.get("attention") for (_, selector), parameters in config.items()
+            if selector.endswith(".synthesizer_stack")]
+  softmax = [gin_internals.resolved(config, parameters["softmax"])
+             for (_, selector), parameters in config.items()
+             if selector.endswith(".SyntheticAttention") and "softmax" in parameters]
+  if "MixiT" in str(values) and (not softmax or any(softmax)):
+    raise checks.Error(
+        "`SyntheticAttention.softmax` is True, but MixiT's numbers are the weights "
+        "themselves: bind it to False, or use --gin_file=studies/mixit.gin.")

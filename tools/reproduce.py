@@ -53,8 +53,8 @@ import tqdm
 
 # What studies/ has: its studies, and its tables of other papers. A test there compares.
 STUDIES = ("abilities", "ability_heads", "ability_lengths", "blocks", "encoders",
-           "finetuning", "language_modeling", "listops", "span_corruption",
-           "translation", "warm_start")
+           "finetuning", "growing_tables", "language_modeling", "listops",
+           "span_corruption", "tilings", "translation", "warm_start")
 OTHER_PAPERS = ("lra", "narang")
 
 # The size of T5's vocabulary, which Mesh TensorFlow rounds up to a multiple of 128.

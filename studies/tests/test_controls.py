@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import decoding
 from support import harness
+from support import models
 from support.examples import PADDED
 from support.examples import tokens
 import synthesizer_mtf
@@ -79,3 +80,13 @@ def test_a_decoder_decodes_as_a_full_pass(notation):
   extra = ["SyntheticAttention.softmax = False"] if notation == "MixiT" else []
   decoding.parse(notation, *extra)
   decoding.check_greedy_decoding()
+
+
+@pytest.mark.parametrize("bindings", [
+    [], ["SyntheticAttention.softmax = True"],
+    ["SOFTMAX = True", "decoder/SyntheticAttention.softmax = %SOFTMAX"]])
+def test_mixit_with_a_softmax_is_one_sentence(bindings):
+  with pytest.raises(ValueError, match="`SyntheticAttention.softmax` is True, but MixiT"
+                     ".*bind it to False"):
+    models.parse_gin([], ["synthesizer_stack.attention = ['V', 'MixiT']", *bindings])
+  models.parse_gin(["studies/mixit.gin"], ["table_length = 8"])

@@ -276,6 +276,26 @@ def test_an_exported_step_gives_the_loss_of_the_trainers_next_step(
   np.testing.assert_allclose(loss, *losses, atol=1e-5)
 
 
+@only_new
+@pytest.mark.slow
+def test_a_table_grows_between_its_old_entries_in_a_warm_start(command, trained):
+  sizes = {trained.name: 512, "grown": 600}
+  train(command, "grown", 1, *JAX, f"warm_start.checkpoint = '{trained}'",
+        f"RandomLogits.max_length = {sizes['grown']}", "warm_start.interpolate = True",
+        "learning_rate_schedules.constant_learning_rate.learning_rate = 0.")
+  old, new = [tf.train.load_checkpoint(str(command.folder / name / "model.ckpt-1"))
+              for name in sizes]
+  names = [name for name in new.get_variable_to_shape_map() if name.endswith("/R")]
+  assert len(names) == 2
+  for name in names:
+    table, expected = [np.array(c.get_tensor(name), np.float32) for c in (new, old)]
+    for axis in (1, 2):
+      expected = np.apply_along_axis(
+          lambda line: np.interp(np.linspace(0, 511, 600), np.arange(512), line), axis,
+          expected)
+    np.testing.assert_allclose(table, expected, atol=.02)  # Saved in bfloat16.
+
+
 @pytest.mark.skipif(IS_NEW, reason="there JAX works")
 def test_an_older_python_is_said_in_one_sentence(command):
   assert command.run("old", *MODEL, bindings=JAX) == (

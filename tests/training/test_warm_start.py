@@ -268,6 +268,18 @@ def stretched(table, axis, size):
       lambda line: np.interp(where, np.arange(len(line)), line), axis, table)
 
 
+@pytest.fixture(params=["sizes are integers", "sizes are TensorFlow 1's"])
+def sizes(request):
+  """Both kinds of tf.TensorShape; the command has TensorFlow 1's."""
+  if request.param == "sizes are integers":
+    yield
+  else:
+    tf.disable_v2_tensorshape()
+    yield
+    tf.enable_v2_tensorshape()
+
+
+@pytest.mark.usefixtures("sizes")
 def test_growing_tables_are_interpolated_linearly_in_the_position(tmp_path):
   old, new = started(str(tmp_path / "model.ckpt"), GROWN, interpolate=True)
   expected = {

@@ -264,7 +264,7 @@ def _check_tiles(plan, saved, model):
 
 def _interpolated(value, axis, size):
   """A <float32> tensor with `size` entries along an axis, linearly between the old."""
-  last = value.shape[axis] - 1
+  last = value.shape.as_list()[axis] - 1
   position = np.linspace(0, last, size)
   before = position.astype(int)
   shape = [1] * value.shape.rank
