@@ -30,7 +30,9 @@ from typing import Any
 
 import numpy as np
 
-_START = time.time()
+START = time.time()
+# Trying kernels for each product takes minutes; cuBLAS chooses its own.
+FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
 _DESERIALIZING = threading.Lock()  # It imports modules.
 
 
@@ -64,7 +66,7 @@ def main() -> None:
   finally:
     for other in others:
       try:
-        other.wait(max(args.seconds - (time.time() - _START), 1))
+        other.wait(max(args.seconds - (time.time() - START), 1))
       except subprocess.TimeoutExpired:
         other.kill()
 
@@ -77,20 +79,20 @@ def _alone():
     yield
 
 
-class _Measurements:
+class Measurements:
   """The rows of one process."""
 
   def __init__(self, args: argparse.Namespace) -> None:
     self._args = args
 
   def _add(self, **row: Any) -> None:
-    row["at"] = round(time.time() - _START, 1)
+    row["at"] = round(time.time() - START, 1)
     print(json.dumps(row), flush=True)
     with open(self._args.json, "a", encoding="utf-8") as f:
       f.write(json.dumps(row) + "\n")
 
   def _try(self, function: Any, *arguments: Any, **described: Any) -> Any:
-    if time.time() - _START > self._args.seconds:
+    if time.time() - START > self._args.seconds:
       self._add(skipped="no time is left", **described)
       return None
     try:
@@ -101,7 +103,7 @@ class _Measurements:
       return None
 
 
-class _Program:
+class Program:
   """An exported program, compiled."""
 
   def __init__(self, path: str) -> None:
@@ -120,13 +122,22 @@ class _Program:
       arrays = dict(zip(self._changed + self._kept, [*changed, *kept]))
       return exported.call(*values, *(arrays[name] for name in names))
 
+    self._call = call
+
     shapes = {name: jax.ShapeDtypeStruct(shape, dtype)
               for name, shape, dtype in self.about["state"]}
     begin = time.time()
-    self.compiled = jax.jit(call, donate_argnums=(1,)).lower(
-        [jax.ShapeDtypeStruct(*rest) for _, *rest in self.about["inputs"]],
-        [shapes[n] for n in self._changed], [shapes[n] for n in self._kept]).compile()
+    self._shapes = ([jax.ShapeDtypeStruct(*rest) for _, *rest in self.about["inputs"]],
+                    [shapes[n] for n in self._changed], [shapes[n] for n in self._kept])
+    self.compiled = jax.jit(call, donate_argnums=(1,)).lower(*self._shapes).compile()
     self.seconds = time.time() - begin
+
+  def compile_loss(self) -> None:
+    """Compiles `loss`, from which XLA takes gradients and the optimizer away."""
+    import jax
+
+    self._loss = jax.jit(lambda *given: self._call(*given)[0]).lower(
+        *self._shapes).compile()
 
   def start(self, values: dict[str, np.ndarray] | None = None) -> None:
     """Makes the variables, at random without values."""
@@ -143,7 +154,7 @@ class _Program:
         return np.ones(shape, dtype)
       return (np.resize(block, shape) * .04).astype(dtype)
 
-    self._arrays = {name: jax.device_put(made(name, shape, dtype))
+    self.arrays = {name: jax.device_put(made(name, shape, dtype))
                     for name, shape, dtype in self.about["state"]}
     self._inputs = self._random_inputs()
 
@@ -154,26 +165,30 @@ class _Program:
 
   def run(self, step: int, inputs: list[Any] | None = None) -> Any:
     """Runs it once; returns its result, perhaps before it is computed."""
-    values = [v if np.ndim(v) else np.int32(step) for v in inputs or self._inputs]
-    result, *new = self.compiled(
-        values, [self._arrays[n] for n in self._changed],
-        [self._arrays[n] for n in self._kept])
-    self._arrays.update(zip(self._changed, new))
+    result, *new = self.compiled(*self._given(step, inputs or self._inputs))
+    self.arrays.update(zip(self._changed, new))
     return result
+
+  def loss(self, inputs: list[Any]) -> Any:
+    """Returns what `run` returns, and changes nothing."""
+    return self._loss(*self._given(0, inputs))
+
+  def _given(self, step, inputs):
+    return ([v if np.ndim(v) else np.int32(step) for v in inputs],
+            [self.arrays[n] for n in self._changed],
+            [self.arrays[n] for n in self._kept])
 
   def end(self) -> None:
     """Frees the variables."""
-    self._arrays = {}
+    self.arrays = {}
 
 
-class _Jax(_Measurements):
+class _Jax(Measurements):
   """The measurements in JAX."""
 
   def run(self) -> None:
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    # Trying kernels for each product takes minutes; cuBLAS chooses its own.
-    os.environ.setdefault(
-        "XLA_FLAGS", "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false")
+    os.environ.setdefault("XLA_FLAGS", FLAGS)
     import jax
 
     args = self._args
@@ -185,7 +200,7 @@ class _Jax(_Measurements):
     programs = []
     pool = futures.ThreadPoolExecutor(args.threads)
     for made in futures.as_completed([
-        pool.submit(self._try, _Program, os.path.join(args.steps, name), name=name)
+        pool.submit(self._try, Program, os.path.join(args.steps, name), name=name)
         for name in names]):
       program = made.result()
       if program:
@@ -235,7 +250,7 @@ class _Jax(_Measurements):
         begin = time.perf_counter()
         for i in range(repeats):
           result = program.run(i)
-        jax.block_until_ready((result, program._arrays))
+        jax.block_until_ready((result, program.arrays))
         times.append((time.perf_counter() - begin) / repeats)
     program.end()
     sizes = about["sizes"]
@@ -258,7 +273,7 @@ class _Jax(_Measurements):
       with jax.profiler.trace(folder, create_perfetto_trace=True):
         for i in range(2):
           result = program.run(i)
-        jax.block_until_ready((result, program._arrays))
+        jax.block_until_ready((result, program.arrays))
       path, = glob.glob(f"{folder}/**/perfetto_trace.json.gz", recursive=True)
       with gzip.open(path) as f:
         events = json.load(f)["traceEvents"]
@@ -278,7 +293,7 @@ class _Jax(_Measurements):
         f.write(program.compiled.as_text())
 
 
-class _T5(_Measurements):
+class _T5(Measurements):
   """The measurements of Transformers' T5 in one dtype."""
 
   def run(self) -> None:

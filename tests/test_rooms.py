@@ -226,10 +226,11 @@ def undeclared(paths, extras=("",)):
               utils.canonicalize_name, distributions.get(package, ())))]
 
 
-# These scripts run in environments of their own, with PyTorch.
+# These scripts run in environments of their own, with PyTorch, or beside another.
 ELSEWHERE = (
-    "baseline_process.py", "onnx_speed.py", "pytorch_speed.py", "compare.py",
-    "graphs.py", "neighbours.py", "resize.py", "torch_training.py", "train_tiny.py")
+    "baseline_process.py", "gpu_runs.py", "onnx_speed.py", "pytorch_speed.py",
+    "compare.py", "graphs.py", "neighbours.py", "resize.py", "torch_training.py",
+    "train_tiny.py")
 
 
 def test_what_modules_import_is_declared():
