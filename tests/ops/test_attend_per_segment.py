@@ -24,6 +24,12 @@ IDS = [
 TARGET_IDS = [row[:TARGETS] for row in IDS]
 
 
+@pytest.fixture(autouse=True)
+def all_groups(monkeypatch):
+  """Packed rows have as many groups of segments as outside of the tests."""
+  monkeypatch.setattr(packed_segments, "_GROUPS", 6)
+
+
 class Seen(intermediates.Capture):
   """Stores the weights of each layer."""
 

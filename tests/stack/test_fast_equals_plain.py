@@ -29,7 +29,6 @@ from support import models
 from synthesizer_mtf.attention import attend
 from synthesizer_mtf.fast import cases as fast_cases
 from synthesizer_mtf.fast import kernels
-from synthesizer_mtf.fast import packed_segments
 from synthesizer_mtf.fast.decoding import decoder
 from synthesizer_mtf.fast.decoding import loops
 from synthesizer_mtf.fast.decoding import top_tokens
@@ -174,10 +173,9 @@ def numbers(case, fast):
   with m.tf_graph.as_default(), light_graphs.light(
       share=not case.decodes), mock.patch.object(
           kernels, "_QUERY_CHUNK_SIZE", case.chunk), mock.patch.object(
-              packed_segments, "_GROUPS", 2), mock.patch.object(
-                  loops, "FIRST_BLOCK", 3), mock.patch.object(
-                      top_tokens, "_PIECE", 4), mock.patch.object(
-                          ops, "random_uniform", _in_float32):
+              loops, "FIRST_BLOCK", 3), mock.patch.object(
+                  top_tokens, "_PIECE", 4), mock.patch.object(
+                      ops, "random_uniform", _in_float32):
     tf.set_random_seed(0)
     named = _decoding(m, case, fast) if case.decodes else _training(m, case)
     values = light_graphs.values(m, *named.values(), seed=case.seed,

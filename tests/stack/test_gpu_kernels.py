@@ -13,7 +13,6 @@ from support import cases
 from support import models
 from support.decoding import parse
 from synthesizer_mtf.attention import notation as notations
-from synthesizer_mtf.fast import packed_segments
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import kernels
 
@@ -95,8 +94,7 @@ def lacking(graph):
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder, decoder, packed", [
     (MIXED, LAYERS, True), (LAYERS, MIXED, False)], ids=["packed", "padded"])
-def test_a_training_step_has_kernels_for_gpus(encoder, decoder, packed, monkeypatch):
-  monkeypatch.setattr(packed_segments, "_GROUPS", 2)  # All have the same operations.
+def test_a_training_step_has_kernels_for_gpus(encoder, decoder, packed):
   assert set(cases.VARIANTS) == {part for name in MIXED for part in name.split("+")}
   parse((encoder, decoder), "dropout_rate = 0.1")
   assert not lacking(training_graph(packed))

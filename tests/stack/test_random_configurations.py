@@ -28,7 +28,6 @@ from support.random_cases import PACKED
 from support.random_cases import PADDED
 import synthesizer_mtf
 from synthesizer_mtf.fast import kernels
-from synthesizer_mtf.fast import packed_segments
 import tensorflow.compat.v1 as tf
 
 # Modes and meshes, stacks, how examples and padding are marked, whether on TPUs, and
@@ -51,12 +50,6 @@ KINDS = [
 def few_words():
   """Hides warnings, because those of all cases would hide the case that fails."""
   tf.logging.set_verbosity(tf.logging.ERROR)
-
-
-@pytest.fixture(autouse=True)
-def few_operations(monkeypatch):
-  """Packed rows make two groups of examples instead of six."""
-  monkeypatch.setattr(packed_segments, "_GROUPS", 2)
 
 
 @pytest.mark.parametrize("part", [*table.VARIANTS, *whole_layers.LAYERS])

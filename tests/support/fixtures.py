@@ -19,6 +19,7 @@ import gin
 import psutil
 import pytest
 import seqio
+from support import light_graphs
 from support import prepared
 from synthesizer_mtf.tools.base import vocabularies
 from synthesizer_mtf.trainer.data import seed
@@ -30,6 +31,7 @@ tf.disable_v2_behavior = tf.disable_resource_variables
 
 
 def pytest_configure():
+  light_graphs.few_operations()
   # nohup or a server may have turned SIGINT off for this process and its children.
   signal.signal(signal.SIGINT, signal.default_int_handler)
   if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:

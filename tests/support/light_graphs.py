@@ -15,6 +15,7 @@ from mesh_tensorflow import ops
 from mesh_tensorflow import placement_mesh_impl
 import numpy as np
 from support import sessions
+from synthesizer_mtf.fast import packed_segments
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import ops as tf_ops
 
@@ -25,7 +26,7 @@ _MESH = placement_mesh_impl.PlacementMeshImpl
 def light(share: bool = True, placeholders: bool = True) -> Iterator[None]:
   """Within a `with` block, models and their `values` take few operations.
 
-  Nothing may change variables.
+  Nothing may change variables. Constants are shared as `few_operations` says.
 
   Args:
     share: whether processors with the same inputs share operations. Decoding writes
@@ -40,9 +41,7 @@ def light(share: bool = True, placeholders: bool = True) -> Iterator[None]:
         (ops, "_expand_dims", _expand_dims), (_MESH, "LaidOutVariable", _Slices),
         (_MESH, "laid_out_pcoord", _coordinates),
         (placement_mesh_impl, "allreduce_ring", _reduced),
-        (placement_mesh_impl, "allconcat_ring", _concatenated),
-        (tf_ops, "_create_graph_constant",
-         _once(tf_ops._create_graph_constant))]:
+        (placement_mesh_impl, "allconcat_ring", _concatenated)]:
       patches.enter_context(mock.patch.object(owner, name, replacement))
     if placeholders:
       patches.enter_context(tf.variable_scope("", custom_getter=_placeholder))
@@ -125,19 +124,30 @@ def _expand_dims(x, input_shape, output_shape):
 
 
 def _once(original):
-  """Makes constants of Python's numbers once for each graph."""
-  made = {}
-
+  """Makes constants of Python's numbers once for each graph, but for those in loops."""
   @functools.wraps(original)
   def make(value, dtype, shape, *args):
     is_list = isinstance(value, (list, tuple))
     numbers = value if is_list else [value]
-    if shape is not None or {type(number) for number in numbers} - {int, float, bool}:
-      return original(value, dtype, shape, *args)
     graph = tf.get_default_graph()
-    key = id(graph), dtype, is_list, *((type(n), repr(n)) for n in numbers)
+    if (shape is not None or graph._get_control_flow_context() or
+        {type(number) for number in numbers} - {int, float, bool}):
+      return original(value, dtype, shape, *args)
+    if not hasattr(graph, "constants_of_tests"):
+      graph.constants_of_tests = {}
+    made = graph.constants_of_tests
+    key = dtype, is_list, *((type(n), repr(n)) for n in numbers)
     if key not in made:
       with graph.control_dependencies(None):
         made[key] = original(value, dtype, shape, *args)
     return made[key]
   return make
+
+
+def few_operations() -> None:
+  """Halves the operations of the models that this process makes from now on.
+
+  A graph has each constant once, and packed rows two groups of segments, not six.
+  """
+  tf_ops._create_graph_constant = _once(tf_ops._create_graph_constant)
+  packed_segments._GROUPS = 2

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import types
 
+from support import light_graphs
 from synthesizer_mtf import launcher  # noqa: F401
 from tensorflow.python.autograph.core import converter
 from tensorflow.python.autograph.impl import api
@@ -71,6 +72,7 @@ def _named(place, name):
   return [getattr(inner, "__code__", inner)] if inner else []
 
 
+light_graphs.few_operations()
 for _module, _paths in FUNCTIONS.items():
   for _path in _paths:
     convert(_module, _path)
