@@ -16,6 +16,7 @@ import sys
 
 import numpy as np
 import torch
+from torch.nn import functional
 import transformers
 
 
@@ -41,7 +42,7 @@ def compare(folder):
                      for name in ("inputs", "targets"))
   mask = (inputs > 0).long()
   data = {"attention_mask": mask,
-          "decoder_input_ids": torch.nn.functional.pad(targets, (1, -1))}
+          "decoder_input_ids": functional.pad(targets, (1, -1))}
   errors = {}
   out = model(input_ids=inputs, **data)
   real = targets > 0
@@ -52,9 +53,8 @@ def compare(folder):
   errors["logits"] = difference(out.logits.detach(), ours["logits"], real)
   errors["encoder"] = difference(
       out.encoder_last_hidden_state.detach(), ours["encoded"], mask > 0)
-  left = move_padding(inputs, mask)
-  other = model(input_ids=left, **{**data, "attention_mask": (left > 0).long()})
-  errors["left padding"] = difference(other.logits.detach(), ours["logits"], real)
+  errors.update(other_batches(
+      model, *(x[:4] for x in (inputs, targets, torch.from_numpy(ours["logits"])))))
   if "loss" in ours:
     errors["gradients"] = gradients(model, out.logits, targets, ours, folder)
   generated = {"max_new_tokens": ours.get("decoded", inputs).shape[1],
@@ -72,7 +72,7 @@ def compare(folder):
     # one of twice as many. So among rows that end, ours is the same or more probable.
     rows = (ids == 1).any(-1)
     errors["beams"], errors["ended"] = same(ids[rows], ours["beams"][rows.numpy()])
-    mine = torch.nn.functional.pad(torch.from_numpy(ours["beams"]).long(), (1, 0))
+    mine = functional.pad(torch.from_numpy(ours["beams"]).long(), (1, 0))
     errors["worse"] = int((
         likelihood(model, inputs, mask, mine) <
         likelihood(model, inputs, mask, ids) - 1e-4)[rows].sum())
@@ -111,14 +111,52 @@ def tune(folder):
     np.save(folder / "tuned.npy", model.eval()(**data).logits.numpy())
 
 
-def move_padding(ids, mask):
-  return torch.stack([torch.roll(row, int((1 - one).sum()))
-                      for row, one in zip(ids, mask)])
+@torch.no_grad()
+def other_batches(model, inputs, targets, logits):
+  """The largest errors of batches of one row, and of all, padded on both sides.
+
+  Rows of inputs and targets begin anywhere, so that their padding is on both sides. The
+  decoder sees all targets at once, and then one after the other, with a cache.
+
+  Args:
+    model: the model in PyTorch.
+    inputs: <int>[batch, length], 0 for padding, which comes last.
+    targets: <int>[batch, length], in the same form.
+    logits: <float>[batch, length, vocab_size], of Mesh TensorFlow.
+
+  Returns:
+    a dict of the two errors.
+  """
+  errors = {"both sides": 0., "cached": 0.}
+  for rows in (*([row] for row in range(len(inputs))), [*range(len(inputs))]):
+    [ids] = moved(inputs[rows])
+    now, before, wanted = moved(
+        targets[rows], functional.pad(targets[rows], (1, -1)), logits[rows])
+    mask, real = (ids > 0).long(), now > 0
+    data = {"encoder_outputs": model.encoder(input_ids=ids, attention_mask=mask),
+            "attention_mask": mask}
+    whole = model(**data, decoder_input_ids=before, decoder_attention_mask=real).logits
+    steps, past = [], None
+    for i in range(before.shape[1]):
+      out = model(**data, decoder_input_ids=before[:, i:i + 1], past_key_values=past,
+                  decoder_attention_mask=real[:, :i + 1])
+      steps.append(out.logits)
+      past = out.past_key_values
+    for name, got in ("both sides", whole), ("cached", torch.cat(steps, 1)):
+      errors[name] = max(errors[name], float((got - wanted)[real].abs().max()))
+  return errors
+
+
+def moved(ids, *others):
+  """Moves some of the padding of each row to its front, in all arguments alike."""
+  places = [int(torch.randint(int((row == 0).sum()) + 1, ())) for row in ids]
+  return [torch.stack([row.roll(place, 0) for row, place in zip(x, places)])
+          for x in (ids, *others)]
 
 
 def gradients(model, logits, targets, ours, folder):
   """The largest difference of the loss and of its gradients."""
-  loss = torch.nn.functional.cross_entropy(
+  loss = functional.cross_entropy(
       logits.flatten(0, 1), targets.flatten(), ignore_index=0,
       reduction="sum") / targets.numel()
   loss.backward()

@@ -42,6 +42,26 @@ def examples(count=3, length=11):
   return inputs, targets
 
 
+def random_examples(seed, length=None):
+  """Inputs and targets <int>[batch, length]; sizes and padding are random.
+
+  Args:
+    seed: of the draw; the batch has seed mod 4 + 1 rows.
+    length: of both, whose first rows then have no padding; or None for random ones.
+  """
+  random = np.random.RandomState(seed)
+  both = []
+  for _ in range(2):
+    size = length or random.randint(5, MAX_LENGTH)
+    ends = random.randint(1, size + 1, (seed % 4 + 1, 1))
+    if length:
+      ends[0] = size
+    index = np.arange(size)
+    ids = np.where(index == ends - 1, 1, random.randint(3, 500, (len(ends), size)))
+    both.append(np.where(index < ends, ids, 0))
+  return both
+
+
 class Exported:
   """A model of ours with random weights, in the folder `ours`."""
 
