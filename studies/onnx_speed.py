@@ -1,12 +1,13 @@
 """Measures exported graphs of ONNX beside T5 in CTranslate2, in int8 on one thread.
 
   PYTHON onnx_speed.py FOLDER
-  PYTHON onnx_speed.py FOLDER --rows=R,R+V --batches=1,16 --rounds=9 ...
+  PYTHON onnx_speed.py FOLDER --rows=R,R+V --batches=1,16 --rounds=9 --d_model=512 ...
 
 PYTHON has torch, transformers 4, onnxscript, onnxruntime, sentencepiece, protobuf and
-ctranslate2. The models have random weights and T5-small's sizes; FOLDER keeps them for
-the next call. The program of docs/serving.md decodes greedily to the full length. In
-each round all take a turn, in another order; a ratio is that of two turns of a round.
+ctranslate2. The models have random weights, and T5-small's sizes if none are given;
+FOLDER keeps them for the next call, which takes the same sizes. The program of
+docs/serving.md decodes greedily to the full length. In each round all take a turn, in
+another order; a ratio is that of two turns of a round.
 """
 
 import argparse
@@ -32,6 +33,7 @@ import to_onnx  # noqa: E402
 import write  # noqa: E402
 
 PEER = "CTranslate2, V"
+SENTINELS = 128  # The last ids, which no text has.
 
 
 def main() -> None:
@@ -43,6 +45,8 @@ def main() -> None:
     parser.add_argument(f"--{name}", default=value)
   for name, count in (("rounds", 9), ("inputs", 64), ("outputs", 64)):
     parser.add_argument(f"--{name}", type=int, default=count)
+  for name, size in write.SIZES.items():
+    parser.add_argument(f"--{name}", type=int, default=size)
   args = parser.parse_args()
   transformers.logging.set_verbosity_error()
   torch.manual_seed(0)
@@ -56,7 +60,8 @@ def main() -> None:
   for number in range(args.rounds + 1):  # The first warms up.
     random.Random(number).shuffle(turns)
     for name, batch in turns:
-      ids = np.random.RandomState(batch).randint(3, 32000, (batch, args.inputs))
+      ids = np.random.RandomState(batch).randint(
+          3, args.vocab_size - SENTINELS, (batch, args.inputs))
       begin = time.perf_counter()
       programs[name](ids)
       if number:
@@ -72,11 +77,16 @@ def main() -> None:
             f"[{min(ratios):.2f}, {max(ratios):.2f}] |")
 
 
+def sizes(args):
+  """The sizes of a model by their names; those that are None are left out."""
+  return {name: getattr(args, name) for name in write.SIZES if getattr(args, name)}
+
+
 def exported(folder, notation, args):
   """Returns a function that decodes a batch of ids by graphs of ONNX."""
   graphs = folder / args.dtype
   if not graphs.is_dir():
-    write.run(folder / "files", notation)
+    write.run(folder / "files", notation, **sizes(args))
     config = transformers.AutoConfig.from_pretrained(
         folder / "files", trust_remote_code=True)
     transformers.AutoModelForSeq2SeqLM.from_config(
@@ -99,12 +109,11 @@ def exported(folder, notation, args):
 def peer(folder, args):
   """Returns a function that decodes a batch of ids by CTranslate2."""
   if not folder.is_dir():
-    sizes = {name: size for name, size in write.SIZES.items() if size}
     transformers.T5ForConditionalGeneration(transformers.T5Config(
-        **sizes, decoder_start_token_id=0)).save_pretrained(folder)
-    pieces.write(str(folder / "spiece.model"), 32000)
+        **sizes(args), decoder_start_token_id=0)).save_pretrained(folder)
+    pieces.write(str(folder / "spiece.model"), args.vocab_size - SENTINELS)
     transformers.T5Tokenizer(
-        str(folder / "spiece.model"), extra_ids=128).save_pretrained(folder)
+        str(folder / "spiece.model"), extra_ids=SENTINELS).save_pretrained(folder)
     ctranslate2.converters.TransformersConverter(str(folder)).convert(
         str(folder / "converted"))
   translator = ctranslate2.Translator(

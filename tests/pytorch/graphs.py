@@ -12,10 +12,12 @@ import pathlib
 import shutil
 import sys
 import types
+from unittest import mock
 
 import numpy as np
 import onnx
 import onnxruntime
+import sentencepiece
 import torch
 import transformers
 
@@ -58,6 +60,8 @@ def main(output, code, spiece, page):
       "int8 error": difference(model, load(output / "int8"), 4, 9, 5),
       "in int8": {name: quantized(model, output / "int8" / f"{name}.onnx")
                   for name in ("encoder", "step")},
+      "bytes": sizes(exporting, model.__class__, model.config, output),
+      "beyond": beyond(answering, output / "graphs", spiece),
       "matrices": [name for name, module in model.named_modules()
                    if isinstance(module, torch.nn.Linear)],
       **{folder: answering.answer(output / folder, ["a text", "another"], 5)
@@ -130,6 +134,29 @@ def quantized(model, path):
            for x in (restored, restored.T) if x.shape == weight.shape
            and abs(x - weight).max() < abs(weight).max() / 100), None))
   return sorted(modules)
+
+
+def sizes(exporting, cls, config, output):
+  """The bytes of the graphs of a larger model, in float32 and then in int8."""
+  block = {"synthesizers": [{"name": "R", "max_length": 40}, {"name": "V"}]}
+  model = cls(config.__class__(
+      vocab_size=4000, d_model=128, d_kv=32, d_ff=512, num_layers=1, num_heads=4,
+      decoder_start_token_id=0, encoder_attention=block, decoder_attention=block))
+  (output / "larger").mkdir()
+  exporting.export(model.eval(), output / "larger")
+  graphs = sorted((output / "larger").glob("*.onnx"))
+  before = sum(graph.stat().st_size for graph in graphs)
+  for graph in graphs:
+    exporting.quantize(graph, 4000)
+  return [before, sum(graph.stat().st_size for graph in graphs)]
+
+
+def beyond(answering, folder, spiece):
+  """The answer of ids of which two are no pieces and some come after the end."""
+  size = len(sentencepiece.SentencePieceProcessor(spiece))
+  ids = np.array([[9, size, 11, SIZE - 1, 1, 12]])
+  with mock.patch.object(answering, "decode", lambda *_: (ids, None)):
+    return answering.answer(folder, ["a text"])
 
 
 def greedy(model, graphs, decode):

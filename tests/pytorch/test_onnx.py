@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 
 import pytest
+import sentencepiece
 from support import documents
 from support.paths import ROOT
 
@@ -88,6 +89,34 @@ def test_matrices_and_the_embedding_are_int8_and_tables_are_not(graphs):
 
 def test_logits_in_int8_are_near(graphs):
   assert 1e-4 < graphs["int8 error"] < 0.05
+
+
+def test_graphs_in_int8_have_less_than_two_fifths_of_the_bytes(graphs):
+  before, after = graphs["bytes"]
+  assert before / 5 < after < before * 2 / 5
+
+
+def test_the_program_of_the_page_leaves_out_ids_that_are_no_pieces(
+    graphs, sentencepiece_model):
+  pieces = sentencepiece.SentencePieceProcessor(str(sentencepiece_model))
+  assert len(pieces) < 600 - 1
+  assert graphs["beyond"] == [pieces.decode([9, 11])] != [""]
+
+
+@pytest.mark.parametrize("package, dtype", [
+    ("onnxscript", "float32"), ("onnxruntime", "int8")])
+def test_a_package_that_is_missing_is_one_sentence(
+    pytestconfig, graphs, package, dtype):
+  folder = graphs["folder"]
+  done = _run(pytestconfig, folder, "-c", f"""
+import sys
+sys.modules[{package!r}] = None
+sys.path.insert(0, {str(_CODE)!r})
+import to_onnx
+to_onnx.main([{str(folder / "model")!r}, "--output=new", "--dtype={dtype}"])""")
+  assert done.returncode == 1 and done.stderr.splitlines()[-1] == (
+      f"to_onnx: --dtype={dtype} needs {package}, which is not here; install it by "
+      f"`pip install {package}`.")
 
 
 def test_a_folder_that_cannot_be_exported_is_one_sentence(pytestconfig, graphs):

@@ -19,7 +19,7 @@ onnxruntime.
 """
 
 import argparse
-import importlib.util
+import importlib
 import json
 import pathlib
 import shutil
@@ -227,9 +227,12 @@ def run(folder: pathlib.Path, output: pathlib.Path, dtype: str = "float32") -> N
   if not (folder / "config.json").is_file():
     raise ValueError(f"there is no config.json in {str(folder)!r}; name a folder that "
                      "`hugging_face export` or save_pretrained wrote.")
-  if dtype == "int8" and not importlib.util.find_spec("onnxruntime"):
-    raise ValueError("--dtype=int8 needs onnxruntime, which is not here; install it by "
-                     "`pip install onnxruntime`.")
+  for package in ("onnxscript", *(["onnxruntime"] if dtype == "int8" else [])):
+    try:
+      importlib.import_module(package)
+    except ImportError as error:
+      raise ValueError(f"--dtype={dtype} needs {package}, which is not here; install "
+                       f"it by `pip install {package}`.") from error
   config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=True)
   if not config.is_encoder_decoder:
     raise ValueError(f"{str(folder)!r} holds an encoder alone; name a folder with an "
