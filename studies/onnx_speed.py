@@ -1,7 +1,8 @@
 """Measures exported graphs of ONNX beside T5 in CTranslate2, in int8 on one thread.
 
   PYTHON onnx_speed.py FOLDER
-  PYTHON onnx_speed.py FOLDER --rows=R,R+V --batches=1,16 --rounds=9 --d_model=512 ...
+  PYTHON onnx_speed.py FOLDER --rows=R,R+V --batches=1,16 --rounds=9 --d_model=512
+      --d_kv=64 --d_ff=2048 --num_heads=8 --num_layers=6 --vocab_size=32128 ...
 
 PYTHON has torch, transformers 4, onnxscript, onnxruntime, sentencepiece, protobuf and
 ctranslate2. The models have random weights, and T5-small's sizes if none are given;
