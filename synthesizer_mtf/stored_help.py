@@ -10,6 +10,7 @@ import pathlib
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "help"
+_CHECKOUT = FOLDER.parents[1] / "tools"
 _PACKAGE = "synthesizer_mtf."
 _TOOLS = "tools."
 _MAIN = ".__main__"
@@ -42,6 +43,8 @@ def asked(command: Sequence[str]) -> pathlib.Path | None:
     name = _TRAINER_NAME
   elif command[place - 1] != "-m" and pathlib.Path(run).name.startswith(_SCRIPTS):
     name = pathlib.Path(run).name.removeprefix(_SCRIPTS)
+  elif pathlib.Path(run).resolve().parent == _CHECKOUT:
+    name = pathlib.Path(run).stem
   else:
     return None
   part = FOLDER / f"{name} {words[0]}.txt"

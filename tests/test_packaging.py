@@ -81,6 +81,8 @@ def test_help_of_a_command_comes_from_its_file_without_tensorflow(tmp_path):
     ("-m synthesizer_mtf --help", "mesh_transformer.txt"),
     ("-m synthesizer_mtf --model_dir=x", None),
     ("/home/me/benchmark --help", None),
+    (f"{ROOT}/tools/compare_models.py --help", "compare_models.txt"),
+    (f"{ROOT}/tools/benchmark --help", "benchmark.txt"),
     ("-c 1 --help", None),
     ("", None)])
 def test_only_commands_of_this_package_are_answered_with_a_help(command, name):

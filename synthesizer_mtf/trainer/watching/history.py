@@ -89,7 +89,8 @@ class History(callbacks.Callback):
     return axes[:, 0]
 
   def __repr__(self) -> str:
-    return f"{self.frame}" if len(self.frame) else "Nothing has been trained."
+    return (self.frame.to_string(max_rows=20, float_format="{:.4g}".format, na_rep="")
+            if len(self.frame) else "Nothing has been trained.")
 
   def _repr_html_(self) -> str:
     return self.frame.to_html(max_rows=20, float_format="{:.4g}".format, na_rep="")
