@@ -13,6 +13,7 @@ import os
 from typing import Any
 from typing import NamedTuple
 
+from absl import flags
 from synthesizer_mtf import gin_files
 from synthesizer_mtf import gin_internals
 from synthesizer_mtf import gin_names
@@ -65,7 +66,8 @@ def unchosen() -> dict[tuple[str, str, str], str]:
   Their values are the model files that bind them, such as "models/laptop.gin", or "".
   """
   parsed = gin_files.parsed()
-  if parsed is None and (given := gin_files.given_in_command()):
+  given = gin_files.given_in_command()
+  if parsed is None and (given or _is_model_api()):
     parsed = gin_files.Parsed(given, None)
   if parsed is None:
     return {}
@@ -76,6 +78,11 @@ def unchosen() -> dict[tuple[str, str, str], str]:
     if file is not None and binding.key != _ATTENTION and parsed.has(binding):
       files[binding[:3]] = file
   return files
+
+
+def _is_model_api():
+  """Whether T5's command runs that fills gin, with no files, and then makes a model."""
+  return "use_model_api" in flags.FLAGS and flags.FLAGS["use_model_api"].value
 
 
 def _model_file(path):

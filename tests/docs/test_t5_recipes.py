@@ -47,8 +47,9 @@ def run(words):
   """Runs a command of the page in this process."""
   gin.clear_config()
   name, *words = words
-  tiny, short = ([f"--gin_param={binding}" for binding in bindings]
-                 for bindings in (TINY, SHORT))
+  # The model API takes the sizes from the model's folder.
+  tiny, short = ([f"--gin_param={binding}" for binding in bindings
+                  if "--use_model_api" not in words] for bindings in (TINY, SHORT))
   with flagsaver.flagsaver(), tf.Graph().as_default():
     for flag in ("gin_file", "gin_param", "module_import"):
       flags.FLAGS[flag].present = 0  # Otherwise a parsed flag is extended.
