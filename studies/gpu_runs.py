@@ -136,7 +136,7 @@ class _Runs(jax_speed.Measurements):
                     for seed in args.seeds for name in names}
     self._batches = {seed: _ahead(training(texts["train"], self._spans, batch, seed))
                      for seed in args.seeds}
-    self._all = held_out(texts["validation"], self._spans, batch, None)
+    self._all = held_out(texts["validation"], self._spans, batch, args.last)
     self._looked_at = self._all[:args.held_out]
     self._train()
 
@@ -231,7 +231,8 @@ def main(argv: list[str] | None = None) -> None:
   add("--save", type=lambda text: text.split(","), default=[],
       help="rows whose variables are kept, of the first seed")
   add("--every", type=int, default=100, metavar="N", help="steps between looks")
-  add("--held_out", type=int, default=16, help="batches of a look; the last has all")
+  add("--held_out", type=int, default=16, help="batches of held-out text at each look")
+  add("--last", type=int, help="those of the last look; default all")
   add("--repeats", type=int, default=10, help="steps that are timed in the end")
   args = parser.parse_args(argv)
   os.makedirs(args.out, exist_ok=True)

@@ -115,19 +115,17 @@ def _lowered(row, config, activations, measure):
 def _write_losses(path, graph, mesh_impl, losses):
   """Writes initial values, features and the losses of this processor."""
   with tf.Session(graph=graph) as session:
-    local = tf.get_collection(seed.STEP)
     session.run(tf.train.get_global_step().initializer)
-    session.run([v.initializer for v in local])
     for variable in mesh_impl.variables.values():
       session.run(variable.assign(variable.master.initializer.inputs[1]))
     values = {name: v.read() for name, v in mesh_impl.variables.items()}
     features = session.run(mesh_impl.input_tensors)
     step, found = tf.train.get_global_step(), []
     step_up = step.assign_add(1)
-    for i in range(losses):
+    for _ in range(losses):
       session.run(mesh_impl.token)
       found.append(float(mesh_impl.results[0]))
-      session.run([step_up, *[v.assign(i + 1) for v in local]])
+      session.run(step_up)
   np.savez_compressed(
       path + ".npz", losses=found, **{f"state/{k}": v for k, v in values.items()},
       **{f"input/{i}": v for i, v in enumerate(features)})
