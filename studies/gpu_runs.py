@@ -226,7 +226,7 @@ def main(argv: list[str] | None = None) -> None:
   add("--out", required=True, metavar="FOLDER")
   add("--minutes", type=float, default=8, help="from the start to the last look")
   add("--most", type=int, default=10 ** 9, metavar="N", help="steps at most")
-  add("--seeds", type=lambda text: [*map(int, text.split(","))], default=[1, 2])
+  add("--seeds", type=lambda text: [*map(int, text.split(","))], default=[1, 2, 3])
   add("--only", type=lambda text: text.split(","), help="rows; default all")
   add("--save", type=lambda text: text.split(","), default=[],
       help="rows whose variables are kept, of the first seed")

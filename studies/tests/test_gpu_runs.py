@@ -103,8 +103,8 @@ def test_rows_travel_train_and_come_back_as_checkpoints(tmp_path, sentencepiece_
   gpu_prepare.main([
       f"--out={steps}", "--rows=V,FrozenQK", "--inputs=32", "--batch=4",
       *(f"--gin_param={name} = {value!r}" for name, value in sizes.items())])
-  script(f"--steps={steps}", f"--out={out}", "--most=60", "--every=30", "--held_out=2",
-         "--save=FrozenQK", "--repeats=1", folder=tmp_path)
+  script(f"--steps={steps}", f"--out={out}", "--seeds=1,2", "--most=60", "--every=30",
+         "--held_out=2", "--save=FrozenQK", "--repeats=1", folder=tmp_path)
   rows = [json.loads(line) for line in (out / "looks.jsonl").open()]
   looks = {(row["row"], row["seed"], row["step"]): row["held_out"] for row in rows
            if row["part"] == "look"}
