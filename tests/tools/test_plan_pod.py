@@ -280,7 +280,9 @@ def test_the_command_compares_sweeps_and_writes_files(tmp_path, monkeypatch):
   line, = [line for line in report.table(timed).splitlines() if line.startswith("| R")]
   assert [cell.strip() for cell in line.split("|")[-3:-1]] == ["2.0 to 3.0", "0.50"]
   assert plot.plot(timed, tmp_path / "b.png")
-  assert [bar.get_width() for bar in figures[1].axes[0].patches] == [4, 2]
+  time, _ = figures[1].axes
+  assert [bar.get_width() for bar in time.patches] == [4, 2]
+  assert [segment[1][0] for segment in time.collections[0].get_segments()] == [4, 3]
   assert not plot.plot(rows[2:], tmp_path / "none.png")
 
 

@@ -28,7 +28,11 @@ def plot(plans: list[dict[str, Any]], path: str) -> bool:
       1, 2, figsize=(backend.WIDTH, height), layout="constrained", sharey=True)
   if all("seconds" in p for p in plans):
     _bars(work, {"step": [1e3 * p["seconds"] for p in plans]}, "C8")
-    work.set_xlabel("ms of a step, as the compiler estimates")
+    most = [1e3 * p["most_seconds"] for p in plans]
+    work.hlines(range(len(plans)), [bar.get_width() for bar in work.patches], most,
+                color="black")
+    work.set_xlabel("ms of a step, as the compiler estimates;\n"
+                    "lines: where packed rows hold several examples")
   else:
     _bars(work, {"step": [p["per_core"]["operations"] / 1e9 for p in plans]}, "C8")
     work.set_xlabel("10^9 operations of a core")
