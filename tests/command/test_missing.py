@@ -5,6 +5,7 @@ import tempfile
 
 from absl.testing import flagsaver
 import gin
+from mesh_tensorflow.transformer import transformer_layers
 import pytest
 import synthesizer_mtf
 from synthesizer_mtf import checks
@@ -72,6 +73,12 @@ def test_a_tpu_of_the_name_false_is_refused_and_python_s_false_is_none(folder):
   assert ended_by([""], model_dir=folder, tpu="False").startswith(
       "--tpu is 'False' but must be the name or the address of a TPU; leave it out")
   assert synthesizer_mtf.MtfModel(folder, False)._tpu is None
+
+
+def test_an_attention_that_is_a_class_shows_as_its_name(folder):
+  model = synthesizer_mtf.MtfModel(
+      folder, attention=transformer_layers.SelfAttention)
+  assert "attention='SelfAttention'" in repr(model)
 
 
 def test_a_path_may_begin_with_the_home(folder, tmp_path, monkeypatch):

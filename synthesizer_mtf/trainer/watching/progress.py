@@ -146,4 +146,4 @@ def attentions() -> str:
 def _shown(choice):
   if isinstance(choice, (list, tuple)):
     return "[" + ", ".join(map(_shown, choice)) + "]"
-  return str(getattr(choice, "selector", choice))
+  return str(getattr(choice, "selector", getattr(choice, "__name__", choice)))
