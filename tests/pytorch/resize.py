@@ -131,6 +131,7 @@ def refused(code, folder):
       "loaded": message(model.from_pretrained, folder, max_length=99),
       "by its class": message(transformers.AutoModelForSeq2SeqLM.from_pretrained,
                               folder, max_length=99, trust_remote_code=True),
+      "mistyped": message(model.from_pretrained, folder, encoder_atention="R"),
       "another shape": message(model.from_pretrained, folder, encoder_attention=longer),
       "multiple": message(layer.resize, 9), "length": message(layer.resize, 1),
       "parameter": message(model, configuration(code, {"name": "R", "weights": "sum"})),

@@ -183,6 +183,7 @@ def test_a_resized_model_is_saved_and_loaded_as_it_is(resized):
 @pytest.mark.parametrize("what, message", [
     ("loaded", "max_length=99 changes no table of a model that is loaded; load it wit"),
     ("by its class", "load it without, and call model.resize(max_length) then."),
+    ("mistyped", "has the key 'encoder_atention', which nothing reads; did you mean"),
     ("another shape", "shapes than the configuration says; if it has another ma"),
     ("multiple", "max_length is 9, but FD needs a multiple of its b, 2; give one."),
     ("length", "max_length is 1; give an integer of at least 2."),

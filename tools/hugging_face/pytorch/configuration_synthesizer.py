@@ -38,11 +38,7 @@ class SynthesizerConfig(transformers.T5Config):
 
   def __init__(self, **kwargs):
     """Takes T5's keys and the two of this class; refuses one that is mistyped."""
-    for key in kwargs:
-      near = difflib.get_close_matches(key, _ATTENTIONS, cutoff=.85)
-      if near and key not in _ATTENTIONS:
-        raise ValueError(f"the configuration has the key {key!r}, which nothing reads; "
-                         f"did you mean {near[0]!r}?")
+    _refuse_mistyped(kwargs)
     super().__init__(**kwargs)
 
   def attention_of(self, is_decoder: bool) -> list[dict]:
@@ -60,7 +56,11 @@ class SynthesizerConfig(transformers.T5Config):
 
   @classmethod
   def from_dict(cls, config_dict, **kwargs):
-    """As Transformers' own; it refuses a `max_length`, which would change no table."""
+    """As Transformers' own; it refuses a `max_length`, which would change no table.
+
+    It refuses a mistyped key, too, which Transformers would leave out.
+    """
+    _refuse_mistyped(kwargs)
     if "max_length" in kwargs:
       raise ValueError(
           f"max_length={kwargs['max_length']} changes no table of a model that is "
@@ -101,6 +101,14 @@ def resized_attention(attention: dict, max_length: int) -> dict:
         raise ValueError(f"max_length is {max_length}, but FD needs a multiple of its "
                          f"b, {part['b']}; give one.")
   return {**attention, "synthesizers": parts}
+
+
+def _refuse_mistyped(keys):
+  for key in keys:
+    near = difflib.get_close_matches(key, _ATTENTIONS, cutoff=.85)
+    if near and key not in _ATTENTIONS:
+      raise ValueError(f"the configuration has the key {key!r}, which nothing reads; "
+                       f"did you mean {near[0]!r}?")
 
 
 def _described(entry):
