@@ -80,6 +80,14 @@ def test_a_variable_begins_alike_in_all_rows_and_otherwise_with_another_seed():
   assert (gpu_runs.initial("scale", [3], "float32", [1., 0.], 1) == 1).all()
 
 
+def test_the_page_has_the_table_of_the_stored_rows(tmp_path):
+  stored = paths.ROOT / "studies" / "results" / "gpu_runs.jsonl"
+  (tmp_path / "looks.jsonl").write_bytes(stored.read_bytes())
+  gpu_prepare.main([f"--out={tmp_path}", f"--results={tmp_path}"])
+  page = (paths.ROOT / "studies" / "gpu_runs.md").read_text()
+  assert (tmp_path / "results.md").read_text() in page
+
+
 def script(*flags, folder):
   """Runs gpu_runs.py where TensorFlow and this package cannot be imported."""
   for name in ("tensorflow", "synthesizer_mtf"):
