@@ -126,20 +126,20 @@ def _expand_dims(x, input_shape, output_shape):
 def _once(original):
   """Makes constants of Python's numbers once for each graph, but for those in loops."""
   @functools.wraps(original)
-  def make(value, dtype, shape, *args):
+  def make(value, dtype, shape, *args, **kwargs):
     is_list = isinstance(value, (list, tuple))
     numbers = value if is_list else [value]
     graph = tf.get_default_graph()
     if (shape is not None or graph._get_control_flow_context() or
         {type(number) for number in numbers} - {int, float, bool}):
-      return original(value, dtype, shape, *args)
+      return original(value, dtype, shape, *args, **kwargs)
     if not hasattr(graph, "constants_of_tests"):
       graph.constants_of_tests = {}
     made = graph.constants_of_tests
     key = dtype, is_list, *((type(n), repr(n)) for n in numbers)
     if key not in made:
       with graph.control_dependencies(None):
-        made[key] = original(value, dtype, shape, *args)
+        made[key] = original(value, dtype, shape, *args, **kwargs)
     return made[key]
   return make
 

@@ -30,8 +30,8 @@ GIN_FOLDERS = (
 MADE = re.compile(
     r"(build|demo_output|dist|reproduce_output|pictures|exported)/|(operative_config|stock_t5)\.gin$|"
     r"^table4\.md$|^(train|valid|test)_.*\.txt$|\.jsonl$|^names\.|^my_attention\.py$")
-FOREIGN = ("cat", "curl", "cut", "docker", "done;", "for", "grep", "head", "pip",
-           "printf", "train", "train()", "}")
+FOREIGN = ("apt-get", "cat", "curl", "cut", "docker", "done;", "find", "for", "grep",
+           "head", "pip", "printf", "train", "train()", "}")
 TOOL = re.compile(r"(?<!tests/)\btools[/.]([a-z_]+)\b(?!/)")
 TOOLS = sorted({f"synthesizer_mtf.tools.{name}" for page in documents.PAGES
                 for name in TOOL.findall(documents.read(page))})
