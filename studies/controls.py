@@ -97,12 +97,16 @@ for _name, _class in CONTROLS.items():
 @gin.config.register_finalize_hook
 def check_softmax(config: gin_internals.Config) -> None:
   """Raises a ValueError if gin chooses MixiT and leaves the softmax on."""
-  values = [parameters.get("attention") for (_, selector), parameters in config.items()
-            if selector.endswith(".synthesizer_stack")]
+  choices = [gin_internals.resolved(config, parameters.get("attention"))
+             for (_, selector), parameters in config.items()
+             if selector.endswith(".synthesizer_stack")]
+  entries = [entry for choice in choices
+             for entry in (choice if isinstance(choice, (list, tuple)) else [choice])]
+  names = {name.strip() for entry in entries for name in str(entry).split("+")}
   softmax = [gin_internals.resolved(config, parameters["softmax"])
              for (_, selector), parameters in config.items()
              if selector.endswith(".SyntheticAttention") and "softmax" in parameters]
-  if "MixiT" in str(values) and (not softmax or any(softmax)):
+  if "MixiT" in names and (not softmax or any(softmax)):
     raise checks.Error(
         "`SyntheticAttention.softmax` is True, but MixiT's numbers are the weights "
         "themselves: bind it to False, or use --gin_file=studies/mixit.gin.")

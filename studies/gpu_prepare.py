@@ -43,10 +43,9 @@ def prepare(args: argparse.Namespace) -> None:
   sizes = {"utils.run.sequence_length": {"inputs": args.inputs, "targets": targets},
            "utils.run.batch_size": args.batch, "table_length": args.inputs}
   files = ["dataset.gin", args.model, "studies/gpu_runs.gin", *args.gin_file]
-  flags = [*pipeline.flags(files, sizes),
-           *(f"--gin_param={param}" for param in args.gin_param)]
-  gin_files.parse(files, [flag.partition("=")[2] for flag in flags
-                          if flag.startswith("--gin_param=")])
+  bindings = [*(f"{name} = {size!r}" for name, size in sizes.items()), *args.gin_param]
+  gin_files.parse(files, bindings)
+  flags = [*pipeline.flags(files, {}), *(f"--gin_param={line}" for line in bindings)]
   task = seqio.get_mixture_or_task(_TASK)
   vocabulary = task.output_features["targets"].vocabulary
   for split in ("train", "validation"):

@@ -67,7 +67,7 @@ def unchosen() -> dict[tuple[str, str, str], str]:
   """
   parsed = gin_files.parsed()
   given = gin_files.given_in_command()
-  if parsed is None and (given or _is_model_api()):
+  if parsed is None and (given or is_model_api()):
     parsed = gin_files.Parsed(given, None)
   if parsed is None:
     return {}
@@ -80,9 +80,9 @@ def unchosen() -> dict[tuple[str, str, str], str]:
   return files
 
 
-def _is_model_api():
+def is_model_api() -> bool:
   """Whether T5's command runs that fills gin, with no files, and then makes a model."""
-  return "use_model_api" in flags.FLAGS and flags.FLAGS["use_model_api"].value
+  return "use_model_api" in flags.FLAGS and bool(flags.FLAGS["use_model_api"].value)
 
 
 def _model_file(path):

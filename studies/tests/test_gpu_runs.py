@@ -12,11 +12,9 @@ import seqio
 from studies import gpu_prepare
 from studies import gpu_runs
 from support import paths
+from support import stacks
 from t5.data import preprocessors
 import tensorflow as tf
-
-only_new = pytest.mark.skipif(
-    sys.version_info < (3, 12), reason="JAX's call_tf needs TensorFlow 2.21")
 
 
 def spans(length, noise, number):
@@ -97,7 +95,7 @@ def script(*flags, folder):
       env={**os.environ, "PYTHONPATH": str(folder), "JAX_PLATFORMS": "cpu"})
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_rows_travel_train_and_come_back_as_checkpoints(tmp_path, sentencepiece_model):
   text = tmp_path / "text.txt"

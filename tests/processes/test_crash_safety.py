@@ -13,12 +13,12 @@ import math
 import os
 import random
 import re
-import sys
 import time
 
 import pytest
 from support import launching
 from support import processes
+from support import stacks
 import tensorflow.compat.v1 as tf
 
 KILLS = int(os.environ.get("CRASH_KILLS", 2))
@@ -27,8 +27,6 @@ SEED = int(os.environ.get("CRASH_SEED", 0))
 # A save takes a few hundredths of a second; a start takes many seconds.
 POLL_SAVES = 0.001
 POLL_STEPS = 0.05
-only_new = pytest.mark.skipif(
-    sys.version_info < (3, 12), reason="JAX needs TensorFlow 2.21")
 BINDINGS = ["d_model = 64", "d_ff = 64", "d_kv = 32",
             "utils.run.keep_checkpoint_max = 3", "utils.run.save_checkpoints_steps = 5",
             "utils.run.mesh_devices = ['cpu:0']",
@@ -126,7 +124,8 @@ def strike(training, moments):
 
 
 @pytest.mark.parametrize("mesh, kills", [
-    ("cpu.gin", KILLS), pytest.param("jax.gin", (KILLS + 1) // 2, marks=only_new)])
+    ("cpu.gin", KILLS),
+    pytest.param("jax.gin", (KILLS + 1) // 2, marks=stacks.only_new)])
 def test_killed_training_resumes_from_the_newest_complete_checkpoint(
     mesh, kills, tmp_path, sentencepiece_model):
   launch, moments = launching.Launcher(tmp_path, sentencepiece_model), random.Random(

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 import types
 
@@ -12,14 +11,13 @@ import numpy as np
 import pytest
 from support import launching
 from support import ports
+from support import stacks
 from support.processes import COMMAND
 from support.processes import LIMIT
 from support.processes import Process
 import tensorflow.compat.v1 as tf
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.version_info < (3, 12), reason="JAX needs TensorFlow 2.21")]
+pytestmark = [pytest.mark.slow, stacks.only_new]
 # With a seed, the initial model answers something, and the same each time.
 BINDINGS = ["dropout_rate = 0.0", "utils.run.save_checkpoints_steps = 1",
             "mesh_train_dataset_fn.shuffle = False",

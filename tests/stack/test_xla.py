@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 from support import models
-from support import plans
 from support import sessions
+from support import stacks
 from synthesizer_mtf.tools.plan_pod import lowering
 from synthesizer_mtf.tools.plan_pod import planning
 from synthesizer_mtf.tools.plan_pod import pods
 import tensorflow.compat.v1 as tf
 
-pytestmark = plans.only_new
+pytestmark = stacks.only_new
 ONE_CORE = pods.parse_topology("v5e:1x1")
 LENGTHS = {"inputs": 12, "targets": 7}
 SIZES = [

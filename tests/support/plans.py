@@ -1,13 +1,8 @@
 """A small model for the planner."""
 
-import sys
-
-import pytest
 from synthesizer_mtf.tools.plan_pod import planning
 from synthesizer_mtf.tools.plan_pod import pods
 
-only_new = pytest.mark.skipif(
-    sys.version_info < (3, 12), reason="JAX's call_tf needs TensorFlow 2.21")
 TINY = [
     "d_model = 16", "d_ff = 24", "num_heads = 4", "d_kv = 6", "num_layers = 1",
     "RandomLogits.max_length = 12", "dropout_rate = 0.0",

@@ -84,3 +84,10 @@ def check_gradients(grads, values, loss):
     np.testing.assert_allclose(
         (grad * direction).sum(), (ends[0] - ends[1]) / 2e-7,
         rtol=2e-3, atol=1e-3 * max(1, np.abs(grad).max()), err_msg=name)
+
+
+def stretched(table, axis, size):
+  """NumPy's interpolation of a table along an axis; both ends stay."""
+  where = np.linspace(0, table.shape[axis] - 1, size)
+  return np.apply_along_axis(
+      lambda line: np.interp(where, np.arange(len(line)), line), axis, table)

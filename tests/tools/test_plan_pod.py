@@ -4,11 +4,11 @@ import contextlib
 import io
 import json
 import os
-import sys
 
 import mesh_tensorflow as mtf
 import pytest
 from support import plans
+from support import stacks
 from synthesizer_mtf.tools.plan_pod import __main__ as plan_pod
 from synthesizer_mtf.tools.plan_pod import compiling
 from synthesizer_mtf.tools.plan_pod import layouts
@@ -83,7 +83,7 @@ def test_a_module_gives_cycles_and_collectives():
       "collectives": {"all-reduce": [1, 56], "all-gather": [1, 192]}}
 
 
-@plans.only_new
+@stacks.only_new
 @pytest.mark.parametrize("params, texts, fits", [
     (["num_heads = 3", "utils.tpu_mesh_shape.model_parallelism = 4",
       "synthesizer_stack.attention = 'R'"],
@@ -130,7 +130,7 @@ def test_variables_that_the_model_dimension_should_split_are_found():
     assert not [*layouts.replicated(graph.all_variables, *shapes, least_bytes=2**20)]
 
 
-@plans.only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_a_core_has_its_share_of_variables_work_and_rows():
   result = plans.plan("synthesizer_stack.attention = 'R'", FLOAT32)
@@ -159,7 +159,7 @@ def test_a_core_has_its_share_of_variables_work_and_rows():
   assert .2 < core["operations"] / alone["per_core"]["operations"] < .4
 
 
-@plans.only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_a_plan_of_two_depths_is_extended_to_all_blocks_of_a_gpu():
   model = "synthesizer_stack.attention = 'V'", "num_layers = 3"
@@ -176,7 +176,7 @@ def test_a_plan_of_two_depths_is_extended_to_all_blocks_of_a_gpu():
   assert "`num_layers` of 1 and 2" in report.table([extended])
 
 
-@plans.only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_microbatches_keep_less_and_reduce_gradients_once():
   bind = "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = "
@@ -217,7 +217,7 @@ def test_memory_is_surely_too_small_by_libtpu_or_for_the_arguments_alone():
 def test_a_python_or_a_compiler_that_is_missing_is_one_sentence(monkeypatch):
   monkeypatch.setattr(
       compiling.importlib.util, "find_spec", lambda name: name == "jax" or None)
-  if sys.version_info >= (3, 12):
+  if stacks.IS_NEW:
     assert compiling.choose(None, TWO_BY_TWO) == "host"
     with pytest.raises(ValueError, match="--compiler=tpu needs libtpu, .*mtf.tpu.'"):
       compiling.choose("tpu", TWO_BY_TWO)
@@ -247,7 +247,7 @@ def test_a_compiler_that_ends_its_process_does_not_end_the_command():
     os.kill(number, 0)
 
 
-@plans.only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_the_command_compares_sweeps_and_writes_files(tmp_path, monkeypatch):
   figures, out, err = [], io.StringIO(), io.StringIO()

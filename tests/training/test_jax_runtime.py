@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from support import documents
 from support import in_process
+from support import reference
+from support import stacks
 from synthesizer_mtf.attention import intermediates
 from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.runtime import arrays
@@ -27,8 +29,6 @@ from synthesizer_mtf.trainer.model import pipeline
 from synthesizer_mtf.trainer.watching import progress
 import tensorflow.compat.v1 as tf
 
-IS_NEW = sys.version_info >= (3, 12)
-only_new = pytest.mark.skipif(not IS_NEW, reason="JAX's call_tf needs TensorFlow 2.21")
 JAX = ["synthesizer_mtf.runtime = 'jax'", "utils.run.mesh_devices = None",
        "utils.run.mesh_shape = 'model:2,batch:2'"]
 FOUR = ["utils.run.mesh_shape = 'model:2,batch:2'",
@@ -121,7 +121,7 @@ def train(command, name, steps, *bindings):
       f"utils.run.train_steps = {steps}", *bindings]) == ""
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_a_training_goes_on_with_either_runtime_on_several_devices(
     command, losses, examples):
@@ -151,7 +151,7 @@ def test_a_training_goes_on_with_either_runtime_on_several_devices(
     assert np.linalg.norm(value - expected) < 1e-3 * norm, name
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_decoding_on_several_devices_gives_the_same_texts(command):
@@ -178,7 +178,7 @@ def test_decoding_on_several_devices_gives_the_same_texts(command):
       assert line == expected
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_sampling_draws_other_numbers_in_each_step_and_batch(command):
@@ -194,7 +194,7 @@ def test_sampling_draws_other_numbers_in_each_step_and_batch(command):
   assert all(len({text[i:i + 3] for i in range(0, len(text), 3)}) > 2 for text in texts)
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
   # Loops as the command makes them, whose names give dropout its numbers.
@@ -206,7 +206,7 @@ def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
   np.testing.assert_allclose(losses[3:], losses[:3], atol=1e-3)
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_a_step_waits_for_the_loss_of_the_one_before_and_logs_its_own(command, plain):
   own = plain.own
@@ -217,7 +217,7 @@ def test_a_step_waits_for_the_loss_of_the_one_before_and_logs_its_own(command, p
           for value in event.summary.value if value.tag == "loss"] == own[:1]
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_mixed_precision_has_bfloat16_activations(command, plain, losses, monkeypatch):
   told = []
@@ -234,7 +234,7 @@ def test_mixed_precision_has_bfloat16_activations(command, plain, losses, monkey
   assert (np.array(losses) != plain.own[:2]).all()
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_the_attention_is_summarized_in_training(command):
   assert command.run("summarized", *MODEL, bindings=[
@@ -248,7 +248,7 @@ def test_the_attention_is_summarized_in_training(command):
   assert sum(value.image.height > 0 for value in values.values()) == 2
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_an_exported_step_gives_the_loss_of_the_trainers_next_step(
     command, trained, losses, monkeypatch):
@@ -276,10 +276,10 @@ def test_an_exported_step_gives_the_loss_of_the_trainers_next_step(
   np.testing.assert_allclose(loss, *losses, atol=1e-5)
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_a_table_grows_between_its_old_entries_in_a_warm_start(command, trained):
-  sizes = {trained.name: 512, "grown": 600}
+  sizes = {"trained": 512, "grown": 600}
   train(command, "grown", 1, *JAX, f"warm_start.checkpoint = '{trained}'",
         f"RandomLogits.max_length = {sizes['grown']}", "warm_start.interpolate = True",
         "learning_rate_schedules.constant_learning_rate.learning_rate = 0.")
@@ -289,14 +289,13 @@ def test_a_table_grows_between_its_old_entries_in_a_warm_start(command, trained)
   assert len(names) == 2
   for name in names:
     table, expected = [np.array(c.get_tensor(name), np.float32) for c in (new, old)]
+    assert expected.shape[1:] == 2 * (sizes["trained"],)
     for axis in (1, 2):
-      expected = np.apply_along_axis(
-          lambda line: np.interp(np.linspace(0, 511, 600), np.arange(512), line), axis,
-          expected)
+      expected = reference.stretched(expected, axis, sizes["grown"])
     np.testing.assert_allclose(table, expected, atol=.02)  # Saved in bfloat16.
 
 
-@pytest.mark.skipif(IS_NEW, reason="there JAX works")
+@pytest.mark.skipif(stacks.IS_NEW, reason="there JAX works")
 def test_an_older_python_is_said_in_one_sentence(command):
   assert command.run("old", *MODEL, bindings=JAX) == (
       '`synthesizer_mtf.runtime` is "jax", which needs Python 3.12 or 3.13, but this '
@@ -304,7 +303,7 @@ def test_an_older_python_is_said_in_one_sentence(command):
       "package there, or leave out --gin_file=jax.gin.")
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.parametrize("bindings, message", [
     (["synthesizer_mtf.runtime = 'gpu'"],
      '`synthesizer_mtf.runtime` is \'gpu\' but must be "tensorflow" or "jax", which '
@@ -371,7 +370,7 @@ def test_a_place_is_that_of_gin_and_else_that_of_jax_s_variables(monkeypatch):
   assert jax_runtime.place() == processes.Place("other:1", 3, 1, 300)
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.parametrize("error, why", [
     (AssertionError(), ""), (RuntimeError("Unable to initialize backend.\nMore"),
                              r" \(Unable to initialize backend\)")])
@@ -386,7 +385,7 @@ def test_a_jax_without_devices_is_one_sentence(monkeypatch, error, why):
     arrays.Arrays("all:1")
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.parametrize("version, what", [("0.7.2", "JAX 0.7.2"), (None, "none")])
 def test_another_jax_is_said_in_one_sentence(command, monkeypatch, version, what):
   def installed(name, real=importlib.metadata.version):
@@ -401,7 +400,7 @@ def test_another_jax_is_said_in_one_sentence(command, monkeypatch, version, what
       "TPUs, or 'jax==0.12.*' for CPUs.")
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.slow
 def test_too_little_memory_is_said_with_the_tensors_and_the_remedies(
     command, monkeypatch):
@@ -419,7 +418,7 @@ def test_too_little_memory_is_said_with_the_tensors_and_the_remedies(
       r"'\S+' the largest\. Lower `utils\.run\.batch_size`, .*`\.$", said)
 
 
-@only_new
+@stacks.only_new
 def test_uniform_numbers_are_those_of_tensorflow():
   def drawn(make):
     with tf.Graph().as_default():
@@ -442,7 +441,7 @@ def test_uniform_numbers_are_those_of_tensorflow():
   assert len(set(of_jax)) == 9 and (of_jax >= 2).all() and (of_jax < 5).all()
 
 
-@only_new
+@stacks.only_new
 @pytest.mark.parametrize("mesh_shape", ["batch:4", "batch:2,model:2", "model:4"])
 def test_each_device_computes_and_keeps_its_share(mesh_shape):
   batch, d_in, d_out = (mtf.Dimension(*sized) for sized in (
@@ -467,7 +466,7 @@ def test_each_device_computes_and_keeps_its_share(mesh_shape):
   assert kept <= compiled.memory_analysis().argument_size_in_bytes < kept + 64
 
 
-@only_new
+@stacks.only_new
 def test_a_captured_tensor_leaves_the_program_whole():
   with tf.Graph().as_default():
     graph = mtf.Graph()
@@ -496,7 +495,7 @@ def test_a_captured_tensor_leaves_the_program_whole():
     assert [loss for _, loss in values] == [12, 12]
 
 
-@only_new
+@stacks.only_new
 def test_an_operation_that_xla_lacks_is_named_with_its_layer():
   with tf.Graph().as_default():
     graph = mtf.Graph()

@@ -8,6 +8,7 @@ import pytest
 from support import checkpoint_files
 from support import decoding
 from support import models
+from support import reference
 from support import sessions
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.trainer.checkpoints import warm_start
@@ -261,13 +262,6 @@ def started(path, shapes, **options):
   return [{n.removeprefix(OURS): v for n, v in side.items()} for side in (values, new)]
 
 
-def stretched(table, axis, size):
-  """NumPy's interpolation of a table along an axis; both ends stay."""
-  where = np.linspace(0, table.shape[axis] - 1, size)
-  return np.apply_along_axis(
-      lambda line: np.interp(where, np.arange(len(line)), line), axis, table)
-
-
 @pytest.fixture(params=["sizes are integers", "sizes are TensorFlow 1's"])
 def sizes(request):
   """Both kinds of tf.TensorShape; the command has TensorFlow 1's."""
@@ -283,16 +277,16 @@ def sizes(request):
 def test_growing_tables_are_interpolated_linearly_in_the_position(tmp_path):
   old, new = started(str(tmp_path / "model.ckpt"), GROWN, interpolate=True)
   expected = {
-      "part_0/R": stretched(stretched(old["part_0/R"], 1, 8), 2, 8),
-      "part_1/R1": stretched(old["part_1/R1"], 1, 8),
-      "part_1/R2": stretched(old["part_1/R2"], 1, 8),
-      "part_3/W2": stretched(old["part_3/W2"], 2, 8),
-      "part_3/b2": stretched(old["part_3/b2"], 1, 8),
-      "part_4/WA": stretched(old["part_4/WA"], 2, 5),
+      "part_0/R": reference.stretched(reference.stretched(old["part_0/R"], 1, 8), 2, 8),
+      "part_1/R1": reference.stretched(old["part_1/R1"], 1, 8),
+      "part_1/R2": reference.stretched(old["part_1/R2"], 1, 8),
+      "part_3/W2": reference.stretched(old["part_3/W2"], 2, 8),
+      "part_3/b2": reference.stretched(old["part_3/b2"], 1, 8),
+      "part_4/WA": reference.stretched(old["part_4/WA"], 2, 5),
       "part_4/WB": old["part_4/WB"]}
   # All offsets of T are one line, from the farthest key before to that after.
   line = np.concatenate([old["part_2/T"][:, ::-1], old["part_2/T_after"]], 1)
-  line = stretched(line, 1, 15)
+  line = reference.stretched(line, 1, 15)
   expected |= {"part_2/T": line[:, :8][:, ::-1], "part_2/T_after": line[:, 8:]}
   assert set(expected) == set(GROWN)
   for name, value in expected.items():

@@ -13,6 +13,7 @@ from typing import Any
 
 from absl import flags
 from synthesizer_mtf import checks
+from synthesizer_mtf import gin_origins
 from synthesizer_mtf.fast import switch
 from synthesizer_mtf.trainer.command import value_checks
 from synthesizer_mtf.trainer.watching import console
@@ -54,7 +55,7 @@ def passed(given: dict[str, Any]) -> dict[str, Any]:
 
   With --use_model_api T5's command passes its flags, whether they are given or not.
   """
-  if not flags.FLAGS.is_parsed() or not getattr(flags.FLAGS, "use_model_api", False):
+  if not gin_origins.is_model_api():
     return given
   return {name: value for name, value in given.items() if name not in _FLAGS or any(
       not flags.FLAGS[flag].using_default_value for flag in _FLAGS[name])}
