@@ -1,7 +1,7 @@
 """Measures exported graphs of ONNX beside T5 in CTranslate2, in int8 on one thread.
 
   PYTHON onnx_speed.py FOLDER
-  PYTHON onnx_speed.py FOLDER --rows=R,R+V --batches=1,16 --rounds=9 --d_model=512
+  PYTHON onnx_speed.py FOLDER --rows=R,R+V --batches=1,16 --rounds=27 --d_model=512
       --d_kv=64 --d_ff=2048 --num_heads=8 --num_layers=6 --vocab_size=32128 ...
 
 PYTHON has torch, transformers 4, onnxscript, onnxruntime, sentencepiece, protobuf and
@@ -44,7 +44,7 @@ def main() -> None:
   parser.add_argument("folder", type=pathlib.Path, help="for the models")
   for name, value in (("rows", "V,R,R+V"), ("batches", "1,16"), ("dtype", "int8")):
     parser.add_argument(f"--{name}", default=value)
-  for name, count in (("rounds", 9), ("inputs", 64), ("outputs", 64)):
+  for name, count in (("rounds", 27), ("inputs", 64), ("outputs", 64)):
     parser.add_argument(f"--{name}", type=int, default=count)
   for name, size in write.SIZES.items():
     parser.add_argument(f"--{name}", type=int, default=size)
