@@ -101,7 +101,7 @@ def draw_study(study: study_types.Study, lines: Sequence[Mapping[str, Any]],
   """
   curves = {"training_loss": "loss of training"}
   if len({step for line in lines for step, _ in line["validation"]}) > 1:
-    curves["validation"] = "validation, {}"
+    curves["validation"] = "validation,\n{}"
   across = len(curves) + 1
   height = max(2.6, 0.2 * len(study.rows) + 1.2)
   with written(path, across * len(study.tasks), across, height) as (figure, axes):
