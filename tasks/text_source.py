@@ -136,8 +136,9 @@ class FilesDataSource(seqio.FileDataSource):
   def list_shards(self, split: str) -> list[str]:
     """Returns the sorted paths of a split's files, after checking all of them."""
     paths = self._paths(split)
-    logging.info("%s: %d examples in %d files.", split, self._count(paths)[0],
-                 len(paths))
+    count, _ = self._count(paths)
+    if len(paths) > 1:  # Of a single one, reading has said so.
+      logging.info("%s: %d examples in %d files.", split, count, len(paths))
     return paths
 
   def num_input_examples(self, split: str) -> int:
