@@ -45,7 +45,7 @@ def _forget_unknown_backend():
   Keras imports matplotlib with TensorFlow, and tools draw into files.
   """
   name = os.environ.get("MPLBACKEND", "")
-  if not name or name.startswith("module://") or "matplotlib" in sys.modules or (
+  if not name or "matplotlib" in sys.modules or (
       not importlib.util.find_spec("matplotlib")):
     return
   os.environ.pop("MPLBACKEND")

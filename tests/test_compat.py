@@ -119,7 +119,11 @@ def test_onednn_computes_on_x86_unless_the_user_says_otherwise(monkeypatch):
     assert given.get(name) == expected
 
 
-@pytest.mark.parametrize("name, kept", [("wrong", False), ("svg", True)])
+@pytest.mark.parametrize("name, kept", [
+    ("wrong", False), ("svg", True), ("module://of.another", True),
+    # matplotlib knows Jupyter's by the package, which is not in each environment.
+    ("module://matplotlib_inline.backend_inline",
+     importlib.util.find_spec("matplotlib_inline") is not None)])
 def test_a_backend_of_pictures_that_nobody_knows_is_ignored(name, kept, monkeypatch):
   settings = matplotlib.RcParams()
   monkeypatch.setenv("MPLBACKEND", name)
@@ -128,7 +132,7 @@ def test_a_backend_of_pictures_that_nobody_knows_is_ignored(name, kept, monkeypa
       util=importlib.util,
       import_module=lambda name: types.SimpleNamespace(rcParams=settings)))
   with (contextlib.nullcontext() if kept else
-        pytest.warns(UserWarning, match="MPLBACKEND is 'wrong', which matplotlib")):
+        pytest.warns(UserWarning, match=f"MPLBACKEND is '{name}', which matplotlib")):
     compat._forget_unknown_backend()
   assert os.environ.get("MPLBACKEND") == (name if kept else None)
 
