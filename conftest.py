@@ -19,7 +19,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4 "
 
 # The cases are the same on each machine, and are not written to the repository.
 hypothesis.settings.register_profile(
-    "suite", derandomize=True, deadline=None, database=None, max_examples=60)
+    "suite", derandomize=True, deadline=None, database=None, max_examples=120)
 hypothesis.settings.register_profile(
     "many", deadline=None, database=None,
     max_examples=int(os.environ.get("HYPOTHESIS_CASES", "2000")))
