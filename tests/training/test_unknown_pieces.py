@@ -13,6 +13,7 @@ from synthesizer_mtf.tools.inspect_task import __main__ as inspect_task
 from synthesizer_mtf.trainer.data import unknown_pieces
 from t5.data import preprocessors
 from t5.evaluation import metrics
+import tensorflow.compat.v1 as tf
 
 ORDINARY = ["the function\tone", "a value\ttwo"]
 STRANGE = ["the function\tone {x}", "the \u0151 and {x}\ttwo", "one  value\tthree"]
@@ -23,7 +24,7 @@ def fixture_add(tmp_path, sentencepiece_model):
   """Registers a task of seqio's own classes, as T5's are, on some lines."""
   names = []
 
-  def add(lines, vocabulary=None, *more, metric_fns=()):
+  def add(lines, vocabulary=None, *more, precache=(), metric_fns=()):
     name = f"tests_unknown_{len(names)}"
     names.append(name)
     path = tmp_path / f"{name}.tsv"
@@ -34,7 +35,8 @@ def fixture_add(tmp_path, sentencepiece_model):
         name, seqio.TextLineDataSource({"train": str(path)}), preprocessors=[
             functools.partial(
                 preprocessors.parse_tsv, field_names=["inputs", "targets"]),
-            seqio.preprocessors.tokenize, seqio.CacheDatasetPlaceholder(), *more],
+            seqio.preprocessors.tokenize, *precache, seqio.CacheDatasetPlaceholder(),
+            *more],
         output_features={"inputs": feature, "targets": feature},
         metric_fns=metric_fns)
     return name
@@ -66,6 +68,17 @@ def test_the_share_is_told_once_with_characters(add, told, sentencepiece_model):
   assert f"{unknown / len(ids):.2%} of the pieces are unknown" in line
   assert "'\u0151'" in line and "'e'" not in line and repr(name) in line
   assert "16.7% of the texts have several blanks" in line
+
+
+def test_batches_of_texts_of_one_length_are_counted_and_only_features_with_a_text(
+    add, told):
+  def cut(data):
+    return data.map(lambda row: {**row, "inputs": tf.ensure_shape(
+        row["inputs"][:2], [2]), "targets_pretokenized": tf.constant(["a", "b"])})
+
+  lines = ["\u0151\tone"] * (unknown_pieces._AT_ONCE + 1)
+  line, = told(add(lines, precache=[cut]))
+  assert f"In the first {len(lines)} texts" in line and "50.00% of the pieces" in line
 
 
 def test_nothing_is_told_where_all_is_known_or_nothing_can_be_read(add, told):
