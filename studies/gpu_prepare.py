@@ -31,20 +31,20 @@ from t5.data import preprocessors
 
 _TASK = "synth_text_span_corruption"
 _ROWS = "V", "R", "FR", "D", "R+V", "FrozenQK"
+_SPANS = {"noise_density": 0.15, "mean_noise_span_length": 3.0}
 _FILES = {"FrozenQK": "studies/frozen_qk.gin"}
-# T5's own; the task has the same.
-_DENSITY, _SPAN = 0.15, 3.0
 
 
 def prepare(args: argparse.Namespace) -> None:
   """Writes the tokens, what the runs need to know, and the steps."""
-  length, targets = preprocessors.random_spans_helper(
-      args.inputs, _DENSITY, _SPAN, 1, 1)
+  files = ["dataset.gin", args.model, "studies/gpu_runs.gin", *args.gin_file]
+  gin_files.parse(files, args.gin_param)
+  spans_of = [gin_files.bound(f"synthesizer_mtf.tasks.span_corruption.{name}", default)
+              for name, default in _SPANS.items()]
+  length, targets = preprocessors.random_spans_helper(args.inputs, *spans_of, 1, 1)
   sizes = {"utils.run.sequence_length": {"inputs": args.inputs, "targets": targets},
            "utils.run.batch_size": args.batch, "table_length": args.inputs}
-  files = ["dataset.gin", args.model, "studies/gpu_runs.gin", *args.gin_file]
   bindings = [*(f"{name} = {size!r}" for name, size in sizes.items()), *args.gin_param]
-  gin_files.parse(files, bindings)
   flags = [*pipeline.flags(files, {}), *(f"--gin_param={line}" for line in bindings)]
   task = seqio.get_mixture_or_task(_TASK)
   vocabulary = task.output_features["targets"].vocabulary
@@ -52,7 +52,7 @@ def prepare(args: argparse.Namespace) -> None:
     ids = tokens(task, split)
     np.save(args.out / f"{split}.npy", ids)
     print(f"{split}: {len(ids):,} tokens", flush=True)
-  spans = span_corruption.sentinels_needed(args.inputs, _DENSITY, _SPAN)
+  spans = span_corruption.sentinels_needed(args.inputs, *spans_of)
   about = {"rows": args.rows, "batch": args.batch, "length": length,
            "noise": targets - spans - 1,
            "sentinels": vocabulary.sentinel_ids()[:spans], "eos": vocabulary.eos_id,

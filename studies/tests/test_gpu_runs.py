@@ -102,6 +102,7 @@ def test_rows_travel_train_and_come_back_as_checkpoints(tmp_path, sentencepiece_
   text.write_text("The quick brown fox jumps over the lazy dog again.\n" * 200)
   steps, out = tmp_path / "steps", tmp_path / "out"
   sizes = {"d_model": 16, "d_ff": 24, "num_heads": 2, "d_kv": 6, "num_layers": 1,
+           "synthesizer_mtf.tasks.span_corruption.noise_density": 0.3,
            "synthesizer_mtf.tasks.text.train": str(text),
            "synthesizer_mtf.tasks.text.validation": str(text),
            "synthesizer_mtf.tasks.vocabulary.sentencepiece_model":
@@ -127,5 +128,6 @@ def test_rows_travel_train_and_come_back_as_checkpoints(tmp_path, sentencepiece_
   assert model.get_tensor("global_step") == 60
   q = "encoder/block_000/layer_000/SyntheticAttention/q"
   about = json.loads((steps / "about.json").read_text())
+  assert about["noise"] == round(0.3 * about["length"])
   np.testing.assert_array_equal(model.get_tensor(q), gpu_runs.initial(
       q, [16, 12], "float32", about["initial"][q], 1))
