@@ -6,7 +6,6 @@ Python's path, so gin would look for `models/laptop.gin` in the Python package `
 
 import os
 import sys
-import tempfile
 
 import hypothesis
 import pytest
@@ -14,22 +13,11 @@ import pytest
 # `make test` has a worker for each of two cores; threads that wait spin.
 for kind in ("INTRA", "INTER"):
   os.environ.setdefault(f"TF_NUM_{kind}OP_THREADS", "1")
-# Graphs come and go: memory stays with the process, in large pages.
-os.environ.setdefault("GLIBC_TUNABLES", ":".join(
-    f"glibc.malloc.{name}={value}" for name, value in {
-        "hugetlb": 1, "trim_threshold": 2 ** 32, "mmap_threshold": 2 ** 32,
-        "top_pad": 2 ** 26}.items()))
 
 # Tests of several devices need some, and JAX makes them when it starts. The programs
 # are tiny: to optimize them takes longer than to run them.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4 "
                       "--xla_backend_optimization_level=0")
-
-# A process that is started once more finds its programs compiled.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-  _compiled = tempfile.TemporaryDirectory(prefix="compiled")
-  os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
-  os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 # The cases are the same on each machine, and are not written to the repository.
 hypothesis.settings.register_profile(
