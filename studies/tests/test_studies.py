@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import pathlib
+import shutil
 
 import gin
 from matplotlib import image
@@ -328,6 +329,16 @@ def test_a_page_has_the_table_that_its_lines_make(path):
   text = "".join(page.read_text() for page in pages if page.exists())
   for part in report_lib.Report(study, lines).markdown().split("\n\n"):
     assert part.strip() in text
+
+
+def test_a_study_whose_lines_are_all_there_has_its_table_and_picture_again(tmp_path):
+  folder = tmp_path / "listops"
+  folder.mkdir()
+  shutil.copy(RESULTS / "listops.jsonl", folder)
+  assert run_lib.main(["--study=listops", f"--output_dir={tmp_path}"]) == 0
+  assert (folder / "listops.md").read_text().strip() in (
+      RESULTS / "listops.md").read_text()
+  assert (folder / "listops.png").read_bytes()[1:4] == b"PNG"
 
 
 def test_page_of_attention_has_what_its_lines_say():

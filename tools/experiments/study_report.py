@@ -259,6 +259,8 @@ class Report:
         hparams.write(run, self.settings.gin_params)
       self.write(path, json_path, draw)
 
+    if not runs:  # All lines were there.
+      self.write(path, json_path, draw)
     queue.run(runs, machine_shares, finished)
     written = sorted(map(str, path.parent.glob(f"{path.name}.*")))
     print(f"\n{self.markdown()}\n\nWrote {', '.join(written)}")
