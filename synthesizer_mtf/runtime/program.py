@@ -117,15 +117,18 @@ def _export(body, arguments, outputs, full_precision):
   from jax.experimental import jax2tf
 
   present = {name for node in body.node for name in map(_producer, node.input)}
-  used = [t.op.name in present or any(t is o for o in outputs) for t in arguments]
+  used = [(i, t.name, t.dtype) for i, t in enumerate(arguments)
+          if t.op.name in present or any(t is o for o in outputs)]
+  goals = [t.name for t in outputs]
 
   def run(*values):
-    given = {t.name: tf.cast(value, t.dtype)
-             for t, value, is_used in zip(arguments, values, used) if is_used}
-    return tf.import_graph_def(body, given, [t.name for t in outputs], name="")
+    given = {name: tf.cast(values[i], dtype) for i, name, dtype in used}
+    return tf.import_graph_def(body, given, goals, name="")
 
   types = [jax.ShapeDtypeStruct(t.shape.as_list(), jax_type(t)) for t in arguments]
-  with tf2.__internal__.eager_context.eager_mode(), _precision(full_precision):
+  # JAX keeps the function, and so the graph around it: not that of the model.
+  with (tf.Graph().as_default(), tf2.__internal__.eager_context.eager_mode(),
+        _precision(full_precision)):
     call = jax2tf.call_tf(
         tf2.function(run, autograph=False, jit_compile=True), has_side_effects=False)
     try:

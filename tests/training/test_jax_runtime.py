@@ -1,5 +1,6 @@
 """A model trains, evaluates and decodes through JAX as it does through TensorFlow."""
 
+import gc
 import importlib.metadata
 import json
 import pydoc_data.topics
@@ -8,6 +9,7 @@ import runpy
 import shutil
 import sys
 import types
+import weakref
 
 from absl import flags
 import gin
@@ -23,6 +25,7 @@ from synthesizer_mtf.fast import mixed_precision
 from synthesizer_mtf.runtime import arrays
 from synthesizer_mtf.runtime import mesh
 from synthesizer_mtf.runtime import processes
+from synthesizer_mtf.runtime import program
 from synthesizer_mtf.trainer.model import estimators
 from synthesizer_mtf.trainer.model import jax_runtime
 from synthesizer_mtf.trainer.model import pipeline
@@ -492,6 +495,17 @@ def test_a_captured_tensor_leaves_the_program_whole():
     np.testing.assert_allclose(values[0][0], [2, 3, 4], atol=.01)
     np.testing.assert_allclose(values[1][0], [6, 9, 12], atol=.01)
     assert [loss for _, loss in values] == [12, 12]
+
+
+@stacks.only_new
+def test_a_program_does_not_keep_the_graph_of_its_model():
+  with tf.Graph().as_default() as graph:
+    x = tf.placeholder(tf.float32, [3])
+    made = program.make([program.Input(x, ())], {}, [x + 1])
+  kept = weakref.ref(graph)
+  del graph, x
+  gc.collect()
+  assert made.module and kept() is None
 
 
 @stacks.only_new
