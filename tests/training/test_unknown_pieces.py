@@ -81,6 +81,14 @@ def test_batches_of_texts_of_one_length_are_counted_and_only_features_with_a_tex
   assert f"In the first {len(lines)} texts" in line and "50.00% of the pieces" in line
 
 
+def test_a_task_without_its_texts_is_not_counted(add):
+  def without_texts(data):
+    return data.map(lambda row: {key: row[key] for key in ("inputs", "targets")})
+
+  task = seqio.TaskRegistry.get(add(STRANGE, precache=[without_texts]))
+  assert unknown_pieces.find([task], "train").texts == 0
+
+
 def test_nothing_is_told_where_all_is_known_or_nothing_can_be_read(add, told):
   def fail(data):
     raise OSError("gone")

@@ -140,6 +140,8 @@ def _texts(
     # Up to the cache, as T5's objectives remove the texts after it.
     data = task.preprocess_precache(data.take(most), seed=0).take(most)
     keys = [key for key in vocabularies if _is_tokenized(data.element_spec, key)]
+    if not keys:
+      return
     data = data.map(lambda example: {
         key: (tf.cast(example[key], tf.int64), example[_text_of(key)]) for key in keys})
     padding = {key: (np.int64(-1), "") for key in keys}
