@@ -168,6 +168,7 @@ def test_decoding_on_several_devices_gives_the_same_texts(command):
         "infer_checkpoint_step = 1", *bindings]) == ""
     return (command.folder / f"{name}-1").read_text()
 
+  assert texts("through jax", *JAX) == texts("through tensorflow")
   for how in (["Bitransformer.decode.beam_size = 4", "synthesizer_answers.number = 3"],
               ["synthesizer_answers.number = 1"]):
     ours, theirs = [[*map(json.loads, text.splitlines())] for text in (

@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 import tensorflow_datasets as tfds
 
 _TEXTS = 256  # Enough to see a share of 1 in 10,000 pieces, in less than a second.
-_AT_ONCE = 32
+_AT_ONCE = 32  # Texts of one run of a session.
 _SECONDS = 10  # For data far away.
 _SHOWN = 5  # The most characters that the line names.
 _LONGEST = 40  # The characters that the line shows of a target.
