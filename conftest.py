@@ -4,8 +4,8 @@ No folder of `tests/` may have the name of a folder of gin files. `tests/` is on
 Python's path, so gin would look for `models/laptop.gin` in the Python package `models`.
 """
 
+import atexit
 import os
-import sys
 
 import hypothesis
 import pytest
@@ -42,19 +42,14 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
   """Imports TensorFlow, with the fixtures, but not where others run the tests."""
+  if hasattr(config, "workerinput"):
+    # Runs after what TensorFlow and JAX register. Python would then free what all tests
+    # have left, and that takes ten seconds.
+    atexit.register(os._exit, 0)
   if config.getoption("quick"):
     hypothesis.settings.load_profile("quick")
   if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
     config.pluginmanager.import_plugin("support.fixtures")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_unconfigure(config):
-  """Ends a worker at once: to free what all tests have left takes ten seconds."""
-  if hasattr(config, "workerinput"):
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def pytest_ignore_collect(collection_path, config):

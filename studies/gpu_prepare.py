@@ -19,7 +19,6 @@ import numpy as np
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
-from synthesizer_mtf import gin_internals
 from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import span_corruption
 from synthesizer_mtf.tools.base import arguments
@@ -32,7 +31,6 @@ from t5.data import preprocessors
 
 _TASK = "synth_text_span_corruption"
 _ROWS = "V", "R", "FR", "D", "R+V", "FrozenQK"
-_OBJECTIVE = "synthesizer_mtf.tasks.span_corruption"
 _FILES = {"FrozenQK": "studies/frozen_qk.gin"}
 
 
@@ -40,9 +38,7 @@ def prepare(args: argparse.Namespace) -> None:
   """Writes the tokens, what the runs need to know, and the steps."""
   files = ["dataset.gin", args.model, "studies/gpu_runs.gin", *args.gin_file]
   gin_files.parse(files, args.gin_param)
-  spans_of = [gin_files.bound(f"{_OBJECTIVE}.{name}",
-                              gin_internals.default(_OBJECTIVE, name))
-              for name in ("noise_density", "mean_noise_span_length")]
+  spans_of = span_corruption.bound_spans()
   length, targets = preprocessors.random_spans_helper(args.inputs, *spans_of, 1, 1)
   sizes = {"utils.run.sequence_length": {"inputs": args.inputs, "targets": targets},
            "utils.run.batch_size": args.batch, "table_length": args.inputs}

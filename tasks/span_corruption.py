@@ -65,9 +65,8 @@ def span_corruption(
     ValueError: a parameter is wrong, the vocabulary has too few sentinels, or gin names
       another objective of T5's.
   """
-  noise_density, mean_noise_span_length = _as_t5(
-      noise_density=noise_density, mean_noise_span_length=mean_noise_span_length)
-  _check(noise_density, mean_noise_span_length)
+  noise_density, mean_noise_span_length = _checked(
+      noise_density, mean_noise_span_length)
   ids = output_features["targets"].vocabulary.sentinel_ids()
   needed = sentinels_needed(
       sequence_length["inputs"], noise_density, mean_noise_span_length)
@@ -93,6 +92,16 @@ def span_corruption(
   return dataset.map(
       lambda example: {name: number(feature) for name, feature in example.items()},
       num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def bound_spans() -> tuple[float, float]:
+  """The `noise_density` and the `mean_noise_span_length` that gin has for the task.
+
+  Raises:
+    ValueError: as `span_corruption` does for them.
+  """
+  return _checked(*(gin_files.bound(f"{_NAME}.{name}", gin_internals.default(
+      _NAME, name)) for name in _SAME))
 
 
 def sentinels_needed(inputs_length: int, noise_density: float,
@@ -168,7 +177,10 @@ def _as_t5(**values):
   return values.values()
 
 
-def _check(noise_density, mean_noise_span_length):
+def _checked(noise_density, mean_noise_span_length):
+  """The two, as T5's gin files change them if gin is not finalized."""
+  noise_density, mean_noise_span_length = _as_t5(
+      noise_density=noise_density, mean_noise_span_length=mean_noise_span_length)
   if not _is_number(noise_density) or not 0 < noise_density < 1:
     raise checks.Error(f"`{_NAME}.noise_density` is {noise_density!r} but must be a "
                        "number between 0 and 1; change it.")
@@ -176,6 +188,7 @@ def _check(noise_density, mean_noise_span_length):
     raise checks.Error(
         f"`{_NAME}.mean_noise_span_length` is {mean_noise_span_length!r} but must "
         "be a number of tokens, 1 or more; change it.")
+  return noise_density, mean_noise_span_length
 
 
 def _is_number(value):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import seqio
 from support import in_process
+from support import launching
 from support import models
 from support.launching import decoded
 from synthesizer_mtf import gin_files
@@ -44,8 +45,8 @@ def fixture_trained(command, attention):
   """Trains the model once for all tests; returns its folder."""
   folder = command.folder / attention
   if not list(folder.glob("model.ckpt-1.index")):
-    assert not command.run(attention, *model(attention),
-                           "learning_rate_schedules/constant_0_001.gin")
+    assert not command.run(attention, *model(attention), LEARNING_RATE,
+                           bindings=[launching.ADAFACTOR])
   return folder
 
 

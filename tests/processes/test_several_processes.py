@@ -39,8 +39,9 @@ class Processes:
     """Starts one process; its output goes to LOG.log."""
     self.launch.model_dir = self.folder / name
     path = self.folder / f"{log or name}.log"
-    flag = f"--xla_force_host_platform_device_count={devices}"
-    variables = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
+    flags = (f"--xla_force_host_platform_device_count={devices} "
+             "--xla_backend_optimization_level=0")
+    variables = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
     def run(words, folder):
       with open(path, "w") as file:
@@ -80,7 +81,7 @@ def processes(tmp_path_factory, sentencepiece_model):
 @pytest.fixture(scope="module")
 def killed(processes):
   """Two processes whose second gets killed, and one that starts as they did."""
-  both = processes.start_two("two", 1000000)
+  both = processes.start_two("two", 1000000, launching.ADAFACTOR)
   wait_for_line(both[0], r"(?s)(tf_loss\[.*){4}")
   both[1].kill()
   both[0].wait()
@@ -90,7 +91,7 @@ def killed(processes):
     shutil.copy(path, one)
   (one / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"')
   saved = int(tf.train.latest_checkpoint(str(two)).split("-")[-1])
-  alone = processes.start("one", saved + 2)
+  alone = processes.start("one", saved + 2, launching.ADAFACTOR)
   assert alone.wait() == 0, alone.log.read_text()[-3000:]
   return types.SimpleNamespace(
       two=two, leader=both[0], saved=saved, alone=losses(alone),
@@ -130,7 +131,7 @@ def test_a_killed_process_ends_the_other_with_one_sentence(killed):
 
 
 def test_the_same_commands_go_on_and_only_process_0_writes(processes, killed):
-  both = processes.start_two("two", killed.saved + 2)
+  both = processes.start_two("two", killed.saved + 2, launching.ADAFACTOR)
   codes = [process.wait() for process in both]
   assert codes == [0, 0], both[0].log.read_text()[-3000:]
   text = both[0].log.read_text()

@@ -7,6 +7,8 @@ import gin
 from support import processes
 
 STEPS = "utils.run.train_steps = {}"
+# T5's. What it adds is a quarter of the operations of a tiny model.
+ADAFACTOR = "utils.run.optimizer = @optimize.AdafactorOptimizer"
 
 
 class Launcher:
@@ -34,7 +36,8 @@ class Launcher:
         "num_layers = 1", "utils.run.batch_size = 4",
         "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
         "Bitransformer.decode.max_decode_length = 8",
-        "utils.run.save_checkpoints_steps = 4"]
+        "utils.run.save_checkpoints_steps = 4",
+        "utils.run.optimizer = @optimize.SgdOptimizer"]
 
   def data_bindings(self):
     return [b for b in self.bindings() if "synthesizer_mtf.tasks" in b]

@@ -16,6 +16,7 @@ from support import decoding
 from support import examples
 from support import harness
 from support import in_process
+from support import launching
 from support import models
 from support import mtf_models
 from support import own_attention
@@ -96,7 +97,7 @@ def test_the_command_trains_from_a_warm_start_and_exports(
   def run(*bindings, files=()):
     return command.run("new", *mtf_models.FILES, *files, bindings=[
         CHOICE.format("V+ALiBi"), "utils.run.learning_rate_schedule = 0.1",
-        *bindings], module_import=[own_attention.MODULE])
+        launching.ADAFACTOR, *bindings], module_import=[own_attention.MODULE])
 
   assert run("ALiBiLogits.last = 4", "Mixture.initial_weights = {'ALiBi': 0.75}",
              f"warm_start.checkpoint = '{tmp_path}/old'",

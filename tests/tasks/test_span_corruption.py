@@ -164,8 +164,9 @@ def test_t5_takes_as_many_sentinels_as_are_asked_for():
     ("mean_noise_span_length", 0.5), ("mean_noise_span_length", None)])
 def test_wrong_spans_are_named(parameter, value):
   bind(f"span_corruption.{parameter}", value)
-  with pytest.raises(ValueError, match=f"span_corruption.{parameter}` is {value!r}"):
-    corrupt(64)
+  for read in (lambda: corrupt(64), span_corruption.bound_spans):
+    with pytest.raises(ValueError, match=f"span_corruption.{parameter}` is {value!r}"):
+      read()
 
 
 def parse(objective, sentencepiece_model, *bindings):
@@ -186,8 +187,10 @@ def test_t5s_gin_files_of_span_corruption_have_their_effect(
     objective, binding, density, length, sentencepiece_model):
   parse(objective, sentencepiece_model, binding)
   rows = corrupt(64)
+  assert span_corruption.bound_spans() == (density, length)
   gin.finalize()
   assert_equal(corrupt(64), rows)
+  assert span_corruption.bound_spans() == (density, length)
   gin.clear_config()
   bind("vocabulary.sentencepiece_model", sentencepiece_model)
   assert_equal(rows, corrupt(64, functools.partial(

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from support import documents
 from support import in_process
+from support import launching
 from support import reference
 from support import stacks
 from synthesizer_mtf.attention import intermediates
@@ -50,7 +51,7 @@ def command(tmp_path_factory, sentencepiece_model):
 @pytest.fixture(scope="module")
 def trained(command):
   """The folder of a model after a step through TensorFlow."""
-  train(command, "trained", 1)
+  train(command, "trained", 1, launching.ADAFACTOR)
   return command.folder / "trained"
 
 
@@ -77,7 +78,7 @@ def plain(command):
     patch.setattr(progress, "Progress", Progress)
     patch.setattr(estimators.CarefulEstimator, "_train_model", keep)
     patch.setattr(mixed_precision, "_once", lambda log, text: seen.told.append(text))
-    train(command, "plain", 3, *JAX, "dropout_rate = 0.")
+    train(command, "plain", 3, *JAX, launching.ADAFACTOR, "dropout_rate = 0.")
   return seen
 
 
@@ -133,7 +134,7 @@ def test_a_training_goes_on_with_either_runtime_on_several_devices(
   more = ["MIXTURE_NAME = 'synth_own_mixture'", "synthesizer_mtf.tasks.mixture.rates = "
           "{'synth_text_pairs': 1.0, 'synth_text_span_corruption': 2.0}",
           f"synthesizer_mtf.tasks.text.train = '{text}'",
-          "utils.get_variable_dtype.master_dtype = 'float32'"]
+          "utils.get_variable_dtype.master_dtype = 'float32'", launching.ADAFACTOR]
   train(command, "whole", 6, *more, "utils.run.save_checkpoints_steps = 3")
   parts = shutil.copytree(command.folder / "whole", command.folder / "parts")
   for path in parts.glob("*.ckpt-6.*"):
@@ -226,7 +227,8 @@ def test_mixed_precision_has_bfloat16_activations(command, plain, losses, monkey
   told = []
   monkeypatch.setattr(mixed_precision, "_once", lambda log, text: told.append(text))
   assert not plain.told
-  train(command, "mixed", 2, *JAX, "dropout_rate = 0.",  # bfloat16 draws others.
+  train(command, "mixed", 2, *JAX, launching.ADAFACTOR,
+        "dropout_rate = 0.",  # bfloat16 draws others.
         "synthesizer_precision.products = 'bfloat16'")
   assert told == ["Activations and products are in bfloat16."]
   record = (command.folder / "mixed" / "operative_config.gin").read_text()
@@ -256,7 +258,7 @@ def test_the_attention_is_summarized_in_training(command):
 def test_an_exported_step_gives_the_loss_of_the_trainers_next_step(
     command, trained, losses, monkeypatch):
   one = [*JAX, "utils.run.mesh_shape = 'model:1,batch:1'", "dropout_rate = 0.",
-         "utils.run.mesh_devices = ['cpu:0']"]
+         "utils.run.mesh_devices = ['cpu:0']", launching.ADAFACTOR]
   folder, inputs, run = command.folder / "step", [], arrays.Arrays.run
   shutil.copytree(trained, command.folder / "exported")
   before = sorted((command.folder / "exported").glob("model.ckpt*"))
