@@ -22,6 +22,7 @@ import tensorflow.compat.v1 as tf
 
 TWO_BY_TWO = pods.parse_topology("2x2")
 FLOAT32 = "utils.get_variable_dtype.activation_dtype = 'float32'"
+ONE_STACK = "utils.run.model_type = 'lm'", "utils.run.sequence_length = {'targets': 8}"
 
 
 def test_a_topology_has_cores_and_the_names_of_mesh_and_of_the_compiler():
@@ -162,7 +163,7 @@ def test_a_core_has_its_share_of_variables_work_and_rows():
 @stacks.only_new
 @pytest.mark.slow
 def test_a_plan_of_two_depths_is_extended_to_all_blocks_of_a_gpu():
-  model = "synthesizer_stack.attention = 'V'", "num_layers = 3"
+  model = "synthesizer_stack.attention = 'V'", "num_layers = 3", *ONE_STACK
   whole, extended = (plans.plan(*model, topology="h200:4", layers=layers)
                      for layers in ((), (1, 2)))
   for name in ("parameters", "batch_size", "mesh_shape", "hbm_bytes"):
@@ -181,7 +182,7 @@ def test_a_plan_of_two_depths_is_extended_to_all_blocks_of_a_gpu():
 def test_microbatches_keep_less_and_reduce_gradients_once():
   bind = "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = "
   whole, split = [plans.plan(
-      bind + tokens, "utils.run.batch_size = 32",
+      bind + tokens, "utils.run.batch_size = 32", *ONE_STACK,
       "utils.tpu_mesh_shape.model_parallelism = 1") for tokens in ("None", "24")]
   assert (whole["microbatches"], split["microbatches"]) == (1, 4)
   assert (split["per_core"]["temporary_bytes"] <
