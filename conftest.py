@@ -8,7 +8,6 @@ import atexit
 import os
 
 import hypothesis
-import pytest
 
 # `make test` has a worker for each of two cores; threads that wait spin.
 for kind in ("INTRA", "INTER"):
