@@ -12,7 +12,9 @@ import seqio
 from studies import gpu_prepare
 from studies import gpu_runs
 from support import paths
+from support import processes
 from support import stacks
+from synthesizer_mtf.tools.base import results
 from t5.data import preprocessors
 import tensorflow as tf
 
@@ -131,3 +133,18 @@ def test_rows_travel_train_and_come_back_as_checkpoints(tmp_path, sentencepiece_
   assert about["noise"] == round(0.3 * about["length"])
   np.testing.assert_array_equal(model.get_tensor(q), gpu_runs.initial(
       q, [16, 12], "float32", about["initial"][q], 1))
+  end, = [row["held_out"] for row in rows if row["part"] == "end" and
+          (row["row"], row["seed"]) == ("FrozenQK", 1)]
+  assert evaluated(steps / "models" / "FrozenQK", tmp_path) == pytest.approx(
+      end, abs=.05)  # Other spans are left out.
+
+
+def evaluated(folder, cwd):
+  """The log perplexity by the trainer, as gpu_runs.md says."""
+  others = {"--gin_file=jax.gin": "--gin_file=cpu.gin",
+            "--gin_file=export_step.gin": "--gin_file=perplexity_eval.gin"}
+  _, *words = (folder / "commands" / "command").read_text().split(" --")
+  words = [others.get(f"--{word}", f"--{word}") for word in words]
+  done = processes.run([word for word in words if "export_step" not in word], cwd)
+  assert done.returncode == 0, done.stderr[-3000:]
+  return results.log_perplexity(folder, 60)
