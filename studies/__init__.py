@@ -11,6 +11,7 @@ command.
   length_studies.py  the studies of tilings and of tables that grow
   heat_map.py, size_curves.py  the pictures of the studies of abilities
   gpu_prepare.py, gpu_runs.py  long runs of several attentions on a GPU
+  float32_loss.py  their loss
   fnet.py, uniform_cross_attention.py  layers of studies
   controls.py  Frozen-QK and MixiT, which register themselves
   published.py     tables of other papers, which are in lra.py and narang.py

@@ -111,6 +111,7 @@ def test_rows_travel_train_and_come_back_as_checkpoints(tmp_path, sentencepiece_
                str(sentencepiece_model)}
   gpu_prepare.main([
       f"--out={steps}", "--rows=V,FrozenQK", "--inputs=32", "--batch=4",
+      "--gin_file=mixed_precision.gin",
       *(f"--gin_param={name} = {value!r}" for name, value in sizes.items())])
   script(f"--steps={steps}", f"--out={out}", "--seeds=1,2", "--most=60", "--every=30",
          "--held_out=2", "--save=FrozenQK", "--repeats=1", folder=tmp_path)
@@ -122,6 +123,10 @@ def test_rows_travel_train_and_come_back_as_checkpoints(tmp_path, sentencepiece_
              for name in ("V", "FrozenQK") for seed in (1, 2))
   assert looks["V", 1, 0] == pytest.approx(looks["FrozenQK", 1, 0], abs=1e-4)
   assert abs(looks["V", 1, 0] - looks["V", 2, 0]) > 1e-3
+  # Losses have the bits of float32, though activations have those of bfloat16.
+  # Those of 2 to 4 nats are multiples of 1/64 there.
+  assert any(.01 < 64 * loss % 1 < .99
+             for row in rows for loss in row.get("by_batch", ()))
   assert looks["V", 1, 60] != looks["FrozenQK", 1, 60]
   gpu_prepare.main([f"--out={steps}", f"--results={out}"])
   assert "| FrozenQK | " in (out / "results.md").read_text()
@@ -140,7 +145,7 @@ def test_rows_travel_train_and_come_back_as_checkpoints(tmp_path, sentencepiece_
 
 
 def evaluated(folder, cwd):
-  """The log perplexity by the trainer, as gpu_runs.md says."""
+  """The log perplexity by the trainer, with the gin files that gpu_runs.md names."""
   others = {"--gin_file=jax.gin": "--gin_file=cpu.gin",
             "--gin_file=export_step.gin": "--gin_file=perplexity_eval.gin"}
   _, *words = (folder / "commands" / "command").read_text().split(" --")

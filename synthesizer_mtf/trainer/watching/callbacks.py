@@ -83,7 +83,7 @@ class Callback:
     """The variables have their values, and the first step of a session follows."""
 
   def on_step(self, training: Training) -> None:
-    """A step is done, and its checkpoint is written, if it is to have one."""
+    """A step is done, and its checkpoint written, but for one of the training's end."""
 
   def on_saving(self, training: Training, step: int) -> None:
     """A checkpoint is about to be written; an exception prevents it."""
