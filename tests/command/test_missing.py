@@ -7,6 +7,7 @@ from absl.testing import flagsaver
 import gin
 from mesh_tensorflow.transformer import transformer_layers
 import pytest
+from support import checkpoint_files
 import synthesizer_mtf
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
@@ -79,6 +80,15 @@ def test_an_attention_that_is_a_class_shows_as_its_name(folder):
   model = synthesizer_mtf.MtfModel(
       folder, attention=transformer_layers.SelfAttention)
   assert "attention='SelfAttention'" in repr(model)
+
+
+@pytest.mark.parametrize("more, parameters", [
+    ({}, ""), ({"encoder/q_slot_v": [2, 3]}, ", parameters=6")])
+def test_a_checkpoint_tells_its_parameters_if_it_has_slots(
+    tmp_path, more, parameters, parsed_flags):
+  checkpoint_files.save(tmp_path, 5, shapes={"encoder/q": [2, 3], **more})
+  assert repr(synthesizer_mtf.MtfModel(str(tmp_path))).endswith(
+      f", step=5{parameters})")
 
 
 def test_a_path_may_begin_with_the_home(folder, tmp_path, monkeypatch):

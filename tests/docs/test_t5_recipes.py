@@ -22,7 +22,7 @@ MAINS = {"t5_mesh_transformer": mesh_transformer_main.main,
 # all checkpoints of a folder, which are one.
 TINY = ["d_model = 16", "d_ff = 24", "num_heads = 2", "d_kv = 6", "num_layers = 1",
         "utils.run.batch_size = 4", "utils.run.train_steps = 1",
-        "utils.run.keep_checkpoint_max = 1",
+        "utils.run.keep_checkpoint_max = 1", launching.SGD,
         "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
         "Bitransformer.decode.max_decode_length = 8"]
 # They come after the page's bindings, which are for models of a useful size.

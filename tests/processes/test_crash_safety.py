@@ -27,7 +27,8 @@ SEED = int(os.environ.get("CRASH_SEED", 0))
 # A save takes a few hundredths of a second; a start takes many seconds.
 POLL_SAVES = 0.001
 POLL_STEPS = 0.05
-BINDINGS = [launching.ADAFACTOR, "d_model = 64", "d_ff = 64", "d_kv = 32",
+BINDINGS = [launching.ADAFACTOR, launching.ONE_STACK,
+            "d_model = 64", "d_ff = 64", "d_kv = 32",
             "utils.run.keep_checkpoint_max = 3", "utils.run.save_checkpoints_steps = 5",
             "utils.run.mesh_devices = ['cpu:0']",
             "utils.run.train_model_fn = @synthesizer_mtf.train_with_seed",

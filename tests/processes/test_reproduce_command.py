@@ -5,11 +5,12 @@ import time
 
 import psutil
 from support import forks
+from support import launching
 from synthesizer_mtf.tools.base import machine
 from synthesizer_mtf.tools.base import results
 
 TINY = ["d_model = 8", "d_ff = 12", "num_layers = 1", "num_heads = 2",
-        "d_kv = 4"]
+        "d_kv = 4", launching.SGD]
 
 
 def start(folder, text, vocabulary, jobs=1):

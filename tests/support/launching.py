@@ -7,8 +7,10 @@ import gin
 from support import processes
 
 STEPS = "utils.run.train_steps = {}"
-# T5's. What it adds is a quarter of the operations of a tiny model.
+# T5's optimizer is a quarter of the operations of a tiny model.
 ADAFACTOR = "utils.run.optimizer = @optimize.AdafactorOptimizer"
+SGD = "utils.run.optimizer = @optimize.SgdOptimizer"
+ONE_STACK = "utils.run.model_type = 'delimited_lm'"
 
 
 class Launcher:
@@ -37,7 +39,7 @@ class Launcher:
         "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
         "Bitransformer.decode.max_decode_length = 8",
         "utils.run.save_checkpoints_steps = 4",
-        "utils.run.optimizer = @optimize.SgdOptimizer"]
+        SGD]
 
   def data_bindings(self):
     return [b for b in self.bindings() if "synthesizer_mtf.tasks" in b]

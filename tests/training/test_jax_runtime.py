@@ -37,8 +37,6 @@ JAX = ["synthesizer_mtf.runtime = 'jax'", "utils.run.mesh_devices = None",
        "utils.run.mesh_shape = 'model:2,batch:2'"]
 FOUR = ["utils.run.mesh_shape = 'model:2,batch:2'",
         "utils.run.mesh_devices = ['cpu:0', 'cpu:0', 'cpu:0', 'cpu:0']"]
-# One stack, where two would show no more.
-LM = ["utils.run.model_type = 'delimited_lm'"]
 MODEL = ("dataset.gin", "models/laptop.gin", "attention/r+v.gin",
          "learning_rate_schedules/constant_0_001.gin")
 
@@ -80,7 +78,8 @@ def plain(command):
     patch.setattr(progress, "Progress", Progress)
     patch.setattr(estimators.CarefulEstimator, "_train_model", keep)
     patch.setattr(mixed_precision, "_once", lambda log, text: seen.told.append(text))
-    train(command, "plain", 3, *JAX, *LM, launching.ADAFACTOR, "dropout_rate = 0.")
+    train(command, "plain", 3, *JAX, launching.ONE_STACK, launching.ADAFACTOR,
+          "dropout_rate = 0.")
   return seen
 
 
@@ -205,8 +204,8 @@ def test_sampling_draws_other_numbers_in_each_step_and_batch(command):
 def test_microbatches_have_the_dropout_of_tensorflow(command, losses):
   # Loops as the command makes them, whose names give dropout its numbers.
   tf.disable_control_flow_v2()
-  more = [
-      *LM, "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = 16"]
+  more = [launching.ONE_STACK,
+          "utils.serialize_num_microbatches.tokens_per_microbatch_per_replica = 16"]
   train(command, "in tensorflow", 3, *more)
   train(command, "in jax", 3, *more, *JAX, "utils.run.mesh_devices = ['cpu:1']",
         "utils.run.mesh_shape = 'model:1,batch:1'")
@@ -230,7 +229,7 @@ def test_mixed_precision_has_bfloat16_activations(command, plain, losses, monkey
   told = []
   monkeypatch.setattr(mixed_precision, "_once", lambda log, text: told.append(text))
   assert not plain.told
-  train(command, "mixed", 2, *JAX, *LM, launching.ADAFACTOR,
+  train(command, "mixed", 2, *JAX, launching.ONE_STACK, launching.ADAFACTOR,
         "dropout_rate = 0.",  # bfloat16 draws others.
         "synthesizer_precision.products = 'bfloat16'")
   assert told == ["Activations and products are in bfloat16."]
@@ -418,7 +417,7 @@ def test_too_little_memory_is_said_with_the_tensors_and_the_remedies(
         "RESOURCE_EXHAUSTED: Out of memory allocating 70368744177664 bytes.\nMore")
 
   monkeypatch.setattr(arrays.Arrays, "run", run)
-  said = command.run("memory", *MODEL, bindings=[*JAX, *LM])
+  said = command.run("memory", *MODEL, bindings=[*JAX, launching.ONE_STACK])
   assert re.match(
       r"the devices have not enough memory \(RESOURCE_EXHAUSTED: Out of memory "
       r"allocating 70368744177664 bytes\)\. The largest tensors of the program are "

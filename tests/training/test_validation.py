@@ -14,6 +14,7 @@ import seqio
 from support import checkpoint_files
 from support import events
 from support import in_process
+from support import launching
 import synthesizer_mtf
 from synthesizer_mtf import gin_files
 from synthesizer_mtf.tools import best_checkpoint
@@ -40,7 +41,8 @@ METRIC = "train_and_eval.metric = 'sequence_accuracy'"  # 0 for so small a model
 FILES = ["dataset.gin", "models/laptop.gin", "attention/r+v.gin",
          "learning_rate_schedules/constant_0_001.gin", "train_and_eval.gin"]
 BINDINGS = [METRIC, "train_and_eval.patience = 1", "utils.run.keep_checkpoint_max = 1",
-            "utils.run.save_checkpoints_steps = 2", "utils.run.train_steps = 40"]
+            "utils.run.save_checkpoints_steps = 2", "utils.run.train_steps = 40",
+            launching.ONE_STACK]
 
 
 @pytest.fixture(scope="module")

@@ -137,8 +137,10 @@ class MtfModel(mtf_model.MtfModel):
     except checks.Error as error:  # Such as sizes that the folder has not.
       shown = {"error": str(error)}
     if path:
-      shown.update(step=complete.saved_step(path),
-                   parameters=optimizer_slots.count_trained(path))
+      shown["step"] = complete.saved_step(path)
+      # A checkpoint without slots, as one that is imported, does not tell.
+      if trained := optimizer_slots.count_trained(path):
+        shown["parameters"] = trained
     return f"MtfModel({self._model_dir!r}, " + ", ".join(
         f"{name}={value!r}" for name, value in shown.items()) + ")"
 
