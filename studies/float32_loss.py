@@ -8,26 +8,17 @@ binds this one.
 import gin
 import mesh_tensorflow as mtf
 from mesh_tensorflow.transformer import transformer
-from synthesizer_mtf.fast import cross_entropy
+from synthesizer_mtf.fast import vocabulary
 import tensorflow.compat.v1 as tf
 
 
 @gin.configurable(module="studies")
 def float32_loss(model: transformer.Unitransformer, context: transformer.Context,
                  logits: mtf.Tensor, targets: mtf.Tensor,
-                 vocabulary: mtf.Dimension) -> mtf.Tensor:
-  """The mean cross entropy <float32>[] of the targets that are not padding.
+                 output_vocab_dim: mtf.Dimension) -> mtf.Tensor:
+  """Mesh's loss <float32>[]: all after the logits is float32.
 
-  It is Mesh's loss without label smoothing and z_loss; all after the logits is float32.
-
-  Args:
-    model: the decoder, which knows the number of tokens.
-    context: of the call.
-    logits: <float>[batch, length, vocabulary]
-    targets: <int32>[batch, length]; 0 is padding.
-    vocabulary: a dimension of the logits, which no layout splits.
+  The arguments are those of `vocabulary.mean_loss`.
   """
-  losses = cross_entropy.cross_entropy(
-      mtf.cast(logits, tf.float32), targets, vocabulary)
-  total = mtf.reduce_sum(losses * mtf.cast(mtf.greater(targets, 0), tf.float32))
-  return total / model.loss_denominator(targets, context.num_microbatches)
+  return vocabulary.mean_loss(
+      model, context, mtf.cast(logits, tf.float32), targets, output_vocab_dim)

@@ -142,17 +142,32 @@ class Reader(transformer.Unitransformer):
     if (self._loss_fn or not _is_whole(self, logits, output_vocab_dim) or
         set(targets.shape.dims) != set((logits.shape - output_vocab_dim).dims)):
       return super()._compute_loss(context, logits, targets, output_vocab_dim)
-    off_value = self.label_smoothing / output_vocab_dim.size
-    loss = cross_entropy.cross_entropy(
-        logits, mtf.maximum(targets, 0), output_vocab_dim,
-        1.0 - self.label_smoothing + off_value, off_value,
-        self.z_loss if context.train else 0.0, _factors(logits, targets))
-    counts = mtf.greater(targets, 0)
-    if self.loss_on_targets_only:
-      counts = mtf.logical_and(counts, mtf.logical_not(
-          transformer.delimited_lm_inputs_mask(targets)))
-    total = mtf.reduce_sum(loss * mtf.cast(counts, context.activation_dtype))
-    return total / self.loss_denominator(targets, context.num_microbatches)
+    return mean_loss(self, context, logits, targets, output_vocab_dim)
+
+
+def mean_loss(model: transformer.Unitransformer, context: transformer.Context,
+              logits: mtf.Tensor, targets: mtf.Tensor,
+              vocabulary: mtf.Dimension) -> mtf.Tensor:
+  """Mesh's loss of a model, <float>[] in the dtype of the logits.
+
+  Args:
+    model: the model whose smoothing, z_loss and number of tokens count.
+    context: of the call.
+    logits: <float>[batch, length, vocabulary]
+    targets: <int32>[batch, length]; 0 is padding.
+    vocabulary: a dimension of the logits, which no layout splits.
+  """
+  off_value = model.label_smoothing / vocabulary.size
+  loss = cross_entropy.cross_entropy(
+      logits, mtf.maximum(targets, 0), vocabulary,
+      1.0 - model.label_smoothing + off_value, off_value,
+      model.z_loss if context.train else 0.0, _factors(logits, targets))
+  counts = mtf.greater(targets, 0)
+  if model.loss_on_targets_only:
+    counts = mtf.logical_and(counts, mtf.logical_not(
+        transformer.delimited_lm_inputs_mask(targets)))
+  total = mtf.reduce_sum(loss * mtf.cast(counts, loss.dtype))
+  return total / model.loss_denominator(targets, context.num_microbatches)
 
 
 class _Positioned:

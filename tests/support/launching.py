@@ -38,8 +38,7 @@ class Launcher:
         "num_layers = 1", "utils.run.batch_size = 4",
         "utils.run.sequence_length = {'inputs': 16, 'targets': 12}",
         "Bitransformer.decode.max_decode_length = 8",
-        "utils.run.save_checkpoints_steps = 4",
-        SGD]
+        "utils.run.save_checkpoints_steps = 4", SGD]
 
   def data_bindings(self):
     return [b for b in self.bindings() if "synthesizer_mtf.tasks" in b]
