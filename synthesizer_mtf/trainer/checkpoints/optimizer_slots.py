@@ -53,9 +53,10 @@ def is_slot(name: str, variables: Collection[str] | None = None,
 
 
 def count_trained(path: str) -> int:
-  """The number of trained parameters in a checkpoint.
+  """The number of trained parameters in a checkpoint; 0 if it does not tell.
 
-  Trained parameters have slots of the optimizer; a fixed table has none.
+  Trained parameters have slots of the optimizer; a fixed table has none. A checkpoint
+  that is imported, or whose optimizer makes no slots, does not tell.
   """
   shapes = dict(tf.train.list_variables(path))
   trained = {split(name, shapes)[0] for name in shapes if is_slot(name, shapes)}

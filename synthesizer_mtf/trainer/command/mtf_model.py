@@ -138,7 +138,6 @@ class MtfModel(mtf_model.MtfModel):
       shown = {"error": str(error)}
     if path:
       shown["step"] = complete.saved_step(path)
-      # A checkpoint without slots, as one that is imported, does not tell.
       if trained := optimizer_slots.count_trained(path):
         shown["parameters"] = trained
     return f"MtfModel({self._model_dir!r}, " + ", ".join(
