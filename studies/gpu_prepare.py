@@ -6,7 +6,8 @@
 
 The FOLDER gets the tokens of the texts that gin names, and for each row its training
 step without the state. The last command writes the table with paired differences, the
-picture, and a checkpoint of each row in RESULTS that was saved.
+picture, and a checkpoint of each row in RESULTS that was saved. Runs of other seeds may
+be in a folder of their own, by another `--results`.
 """
 
 import argparse
@@ -108,9 +109,15 @@ def _spread(value):
 
 
 def report(args: argparse.Namespace) -> None:
-  """Writes results.md, results.png and the checkpoints of rows that were saved."""
-  rows = [json.loads(line) for line in (args.results / "looks.jsonl").open()]
-  lines = _lines(rows)
+  """Writes results.md, results.png and the checkpoints of rows that were saved.
+
+  Raises:
+    checks.Error: the folders of results have other steps, or a seed in common.
+  """
+  first, *_ = args.results
+  lines = [line for folder in args.results for line in _lines([
+      json.loads(row) for row in (folder / "looks.jsonl").open()])]
+  _require_one_study(lines)
   score = study_types.Score("log perplexity", "log_perplexity", True, 4)
   study = study_types.Study(
       "gpu_runs", "Span corruption", (study_types.Task(
@@ -119,10 +126,10 @@ def report(args: argparse.Namespace) -> None:
       tuple(study_types.Row(name) for name in dict.fromkeys(
           line["row"] for line in lines)))
   text = study_report.Report(study, lines).markdown()
-  (args.results / "results.md").write_text(text + "\n")
-  pictures.draw_study(study, lines, args.results / "results.png")
+  (first / "results.md").write_text(text + "\n")
+  pictures.draw_study(study, lines, first / "results.png")
   print(text)
-  for path in sorted(args.results.glob("*.npz")):
+  for path in sorted(first.glob("*.npz")):
     with np.load(path) as state:
       folder, step = args.out / "models" / path.stem, int(state["global_step"])
       checkpoint_writer.write(
@@ -130,6 +137,19 @@ def report(args: argparse.Namespace) -> None:
               (name, np.int64(step) if name == "global_step" else state[name])
               for name in state.files))
     print(f"Wrote {folder}/model.ckpt-{step}")
+
+
+def _require_one_study(lines):
+  """Refuses lines that a table would not tell apart, or may not compare."""
+  steps = sorted({line["training_steps"] for line in lines})
+  if len(steps) > 1:
+    raise checks.Error(f"--results: the runs ended after {steps} steps; give folders "
+                       "of runs with the same --most.")
+  keys = [(line["row"], line["seed"]) for line in lines]
+  twice = sorted({key for key in keys if keys.count(key) > 1})
+  if twice:
+    raise checks.Error(f"--results: {twice} (row, seed) are in several folders; give "
+                       "folders of other seeds.")
 
 
 def _lines(rows):
@@ -159,7 +179,8 @@ def main(argv: list[str] | None = None) -> None:
   parser = arguments.parser("gpu_prepare", __doc__)
   add = parser.add_argument
   add("--out", required=True, type=pathlib.Path, metavar="FOLDER")
-  add("--results", type=pathlib.Path, metavar="RESULTS")
+  add("--results", type=pathlib.Path, metavar="RESULTS", action="append",
+      help="of gpu_runs.py; the first gets the table, and has the saved rows")
   add("--rows", type=lambda text: text.split(","), default=[*_ROWS])
   add("--inputs", type=arguments.positive, default=512, help="tokens of the inputs")
   add("--batch", type=arguments.positive, default=32, help="texts of a step")

@@ -88,6 +88,28 @@ def test_the_page_has_the_table_of_the_stored_rows(tmp_path):
   assert (tmp_path / "results.md").read_text() in page
 
 
+def test_runs_of_other_seeds_make_one_table(tmp_path):
+  stored = paths.ROOT / "studies" / "results" / "gpu_runs.jsonl"
+  rows = [json.loads(line) for line in stored.open()]
+
+  def part(name, keep, steps=825):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "looks.jsonl").write_text("".join(json.dumps(
+        {**row, **({"step": steps} if row["part"] == "end" else {})}) + "\n"
+        for row in rows if row.get("seed", keep) == keep))
+    return f"--results={tmp_path / name}"
+
+  one, two, longer = part("one", 1), part("two", 2), part("longer", 2, 900)
+  gpu_prepare.main([f"--out={tmp_path}", one, two])
+  assert (tmp_path / "one" / "results.md").read_text() in (
+      paths.ROOT / "studies" / "gpu_runs.md").read_text()
+  for others, told in (((one, longer), "ended after [825, 900] steps"),
+                       ((one, one), "('V', 1)] (row, seed) are in several folders")):
+    with pytest.raises(SystemExit) as error:
+      gpu_prepare.main([f"--out={tmp_path}", *others])
+    assert told in str(error.value)
+
+
 def script(*flags, folder):
   """Runs gpu_runs.py where TensorFlow and this package cannot be imported."""
   for name in ("tensorflow", "synthesizer_mtf"):
