@@ -47,7 +47,8 @@ def rows(plan: stages.Plan) -> list[dict[str, Any]]:
 def table(figures: list[dict[str, Any]]) -> str:
   """Returns the rows as text, with the first column left-aligned, others right."""
   cells = [[heading for _, heading, _ in _COLUMNS]] + [
-      [form.format(row[key]) for key, _, form in _COLUMNS] for row in figures]
+      ["-" if row[key] is None else form.format(row[key]) for key, _, form in _COLUMNS]
+      for row in figures]
   lines = tabular.plain(cells, str.rjust)
   lines.insert(1, "-" * len(lines[0]))
   return "\n".join(lines)

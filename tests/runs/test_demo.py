@@ -59,10 +59,13 @@ def test_table_has_a_line_for_each_row_and_columns_in_line():
                               "perplexity", "BLEU", "accuracy", "%"]
   assert lines[2].split() == ["V", "1,197,824", "7.12", "4.250", "31.5", "12.5"]
   assert lines[3].split()[0] == "R+V" and lines[3].split()[4] == "5.0"
+  # A checkpoint of an optimizer without slots does not tell what was trained.
+  assert report.table([{**ROW, "params": None}]).split("\n")[2].split()[1] == "-"
 
 
 def test_the_latest_step_is_the_step_that_the_launcher_resumes_from(tmp_path):
   assert results.latest_step(tmp_path / "new") == -1
+  assert results.num_parameters(tmp_path / "new") is None
   checkpoint_files.save(tmp_path, 4, 8)
   assert results.num_parameters(tmp_path) == 7 * 11 + 2 * 5 * 3
   (tmp_path / "checkpoint").unlink()  # A kill can leave this state.

@@ -28,10 +28,13 @@ def latest_step(model_dir: Folder) -> int:
   return complete.saved_step(path) if path else -1
 
 
-def num_parameters(model_dir: Folder) -> int:
-  """Returns the number of trained parameters of the newest checkpoint, or 0."""
+def num_parameters(model_dir: Folder) -> int | None:
+  """Returns the number of trained parameters of the newest checkpoint.
+
+  It is None if there is no checkpoint, or none that tells: see `count_trained`.
+  """
   path = complete.latest(str(model_dir))
-  return optimizer_slots.count_trained(path) if path else 0
+  return (optimizer_slots.count_trained(path) if path else 0) or None
 
 
 def scalars(folder: Folder) -> Iterator[tuple[str, int, float]]:
