@@ -17,6 +17,7 @@ import pathlib
 import sys
 
 import numpy as np
+import pandas as pd
 import seqio
 from synthesizer_mtf import checks
 from synthesizer_mtf import gin_files
@@ -24,6 +25,7 @@ from synthesizer_mtf.tasks import lines as lines_lib
 from synthesizer_mtf.tasks import span_corruption
 from synthesizer_mtf.tools.base import arguments
 from synthesizer_mtf.tools.base import checkpoint_writer
+from synthesizer_mtf.tools.base import over_seeds
 from synthesizer_mtf.tools.experiments import pictures
 from synthesizer_mtf.tools.experiments import pipeline
 from synthesizer_mtf.tools.experiments import study_report
@@ -127,7 +129,7 @@ def report(args: argparse.Namespace) -> None:
           line["row"] for line in lines)))
   text = study_report.Report(study, lines).markdown()
   (first / "results.md").write_text(text + "\n")
-  pictures.draw_study(study, lines, first / "results.png")
+  _draw(lines, first / "results.png")
   print(text)
   for path in sorted(first.glob("*.npz")):
     with np.load(path) as state:
@@ -160,7 +162,7 @@ def _lines(rows):
   return [{
       "row": end["row"], "task": "span_corruption", "seed": end["seed"],
       "status": "ok", "scores": {"log_perplexity": end["held_out"]},
-      "training_steps": end["step"],
+      "training_steps": end["step"], "tokens": end["tokens"],
       "training_seconds": round(end["step"] * seconds[end["row"]]),
       "training_loss": [(look["step"], look["loss"]) for look in looks
                         if _key(look) == _key(end) and "loss" in look],
@@ -168,6 +170,51 @@ def _lines(rows):
                      if _key(look) == _key(end)],
       "machine": {"cpu": machine["card"], "cores": machine["cores"]}}
           for end in rows if end["part"] == "end"]
+
+
+def _draw(lines, path):
+  """Draws held-out log perplexity, and the rows minus the first one, seed by seed."""
+  first, *_ = rows = [*dict.fromkeys(line["row"] for line in lines)]
+  tokens = lines[0]["tokens"] / lines[0]["training_steps"] / 1e6  # Millions.
+  curves = {row: pd.DataFrame({
+      line["seed"]: {step * tokens: loss for step, loss in line["validation"]}
+      for line in lines if line["row"] == row}) for row in rows}
+  ends = {row: pd.Series({line["seed"]: line["scores"]["log_perplexity"]
+                          for line in lines if line["row"] == row}) for row in rows}
+  with pictures.written(path, 3, 3, 3.2) as (figure, (mean, minus, end)):
+    for number, row in enumerate(rows):
+      # Without the first steps, whose loss would flatten the curves.
+      late = curves[row][curves[row].index > .1 * curves[row].index.max()]
+      mean.plot(late.mean(axis=1), color=f"C{number}", label=row)
+      if row != first:
+        _draw_pairs(minus, late - curves[first].loc[late.index], f"C{number}")
+        _draw_end(end, row, ends[row] - ends[first], f"C{number}")
+    mean.set(title="mean of the seeds", xlabel="million tokens",
+             ylabel="held-out log perplexity, nats")
+    minus.set(title=f"minus {first}, looks on the way", xlabel="million tokens")
+    end.set(title=f"minus {first}, at the end", xlabel="nats")
+    end.invert_yaxis()
+    for axis, line in ((mean, None), (minus, minus.axhline), (end, end.axvline)):
+      axis.grid()
+      if line:
+        line(0, color="C0")
+    figure.legend(loc="outside lower center", ncols=len(rows),
+                  title=f"{len(ends[first])} seeds; bands and bars: 95% intervals of "
+                  "the pairs, not corrected for their number")
+
+
+def _draw_pairs(axis, differences, color):
+  """Draws the mean of the seeds, and a band; `differences` is [steps, seeds]."""
+  of = over_seeds.estimates(differences.T)
+  axis.plot(of["mean"], color=color)
+  axis.fill_between(of.index, of["low"], of["high"], color=color, alpha=.12)
+
+
+def _draw_end(axis, row, differences, color):
+  bar = over_seeds.estimates(differences.to_frame()).iloc[0]
+  axis.plot(differences, [row] * len(differences), "o", color=color, alpha=.5)
+  axis.plot([bar["low"], bar["high"]], [row] * 2, color=color)
+  axis.plot(bar["mean"], row, "|", color=color, markersize=12)
 
 
 def _key(row):
