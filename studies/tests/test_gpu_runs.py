@@ -80,12 +80,16 @@ def test_a_variable_begins_alike_in_all_rows_and_otherwise_with_another_seed():
   assert (gpu_runs.initial("scale", [3], "float32", [1., 0.], 1) == 1).all()
 
 
-def test_the_page_has_the_table_of_the_stored_rows(tmp_path):
-  stored = paths.ROOT / "studies" / "results" / "gpu_runs.jsonl"
-  (tmp_path / "looks.jsonl").write_bytes(stored.read_bytes())
-  gpu_prepare.main([f"--out={tmp_path}", f"--results={tmp_path}"])
+@pytest.mark.parametrize("stored", ["gpu_runs.jsonl", "gpu_runs_more/*.jsonl"])
+def test_the_page_has_the_table_of_the_stored_rows(stored, tmp_path):
+  folders = []
+  for path in sorted((paths.ROOT / "studies" / "results").glob(stored)):
+    folders.append(tmp_path / path.stem)
+    folders[-1].mkdir()
+    (folders[-1] / "looks.jsonl").write_bytes(path.read_bytes())
+  gpu_prepare.main([f"--out={tmp_path}", *(f"--results={f}" for f in folders)])
   page = (paths.ROOT / "studies" / "gpu_runs.md").read_text()
-  assert (tmp_path / "results.md").read_text() in page
+  assert (folders[0] / "results.md").read_text() in page
 
 
 def test_runs_of_other_seeds_make_one_table(tmp_path):
