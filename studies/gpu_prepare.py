@@ -129,7 +129,7 @@ def report(args: argparse.Namespace) -> None:
           line["row"] for line in lines)))
   text = study_report.Report(study, lines).markdown()
   (first / "results.md").write_text(text + "\n")
-  _draw(lines, first / "results.png")
+  _draw(study, lines, first / "results.png")
   print(text)
   for path in sorted(first.glob("*.npz")):
     with np.load(path) as state:
@@ -172,15 +172,16 @@ def _lines(rows):
           for end in rows if end["part"] == "end"]
 
 
-def _draw(lines, path):
+def _draw(study, lines, path):
   """Draws held-out log perplexity, and the rows minus the first one, seed by seed."""
-  first, *_ = rows = [*dict.fromkeys(line["row"] for line in lines)]
+  first, *_ = rows = [row.name for row in study.rows]
   tokens = lines[0]["tokens"] / lines[0]["training_steps"] / 1e6  # Millions.
   curves = {row: pd.DataFrame({
       line["seed"]: {step * tokens: loss for step, loss in line["validation"]}
       for line in lines if line["row"] == row}) for row in rows}
-  ends = {row: pd.Series({line["seed"]: line["scores"]["log_perplexity"]
-                          for line in lines if line["row"] == row}) for row in rows}
+  ends = study_report.scores(lines, study, study.tasks[0], "log_perplexity")
+  pairs = ends.sub(ends[first], axis=0)
+  estimates = over_seeds.estimates(pairs)
   with pictures.written(path, 3, 3, 3.2) as (figure, (mean, minus, end)):
     for number, row in enumerate(rows):
       # Without the first steps, whose loss would flatten the curves.
@@ -188,18 +189,19 @@ def _draw(lines, path):
       mean.plot(late.mean(axis=1), color=f"C{number}", label=row)
       if row != first:
         _draw_pairs(minus, late - curves[first].loc[late.index], f"C{number}")
-        _draw_end(end, row, ends[row] - ends[first], f"C{number}")
+        pictures.draw_estimate(
+            end, row, pairs[row], estimates.loc[row], f"C{number}")
     mean.set(title="mean of the seeds", xlabel="million tokens",
              ylabel="held-out log perplexity, nats")
     minus.set(title=f"minus {first}, looks on the way", xlabel="million tokens")
     end.set(title=f"minus {first}, at the end", xlabel="nats")
     end.invert_yaxis()
-    for axis, line in ((mean, None), (minus, minus.axhline), (end, end.axvline)):
+    minus.axhline(0, color="C0")
+    end.axvline(0, color="C0")
+    for axis in (mean, minus, end):
       axis.grid()
-      if line:
-        line(0, color="C0")
     figure.legend(loc="outside lower center", ncols=len(rows),
-                  title=f"{len(ends[first])} seeds; bands and bars: 95% intervals of "
+                  title=f"{len(ends)} seeds; bands and bars: 95% intervals of "
                   "the pairs, not corrected for their number")
 
 
@@ -208,13 +210,6 @@ def _draw_pairs(axis, differences, color):
   of = over_seeds.estimates(differences.T)
   axis.plot(of["mean"], color=color)
   axis.fill_between(of.index, of["low"], of["high"], color=color, alpha=.12)
-
-
-def _draw_end(axis, row, differences, color):
-  bar = over_seeds.estimates(differences.to_frame()).iloc[0]
-  axis.plot(differences, [row] * len(differences), "o", color=color, alpha=.5)
-  axis.plot([bar["low"], bar["high"]], [row] * 2, color=color)
-  axis.plot(bar["mean"], row, "|", color=color, markersize=12)
 
 
 def _key(row):

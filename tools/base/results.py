@@ -34,7 +34,7 @@ def num_parameters(model_dir: Folder) -> int | None:
   It is None if there is no checkpoint, or none that tells: see `count_trained`.
   """
   path = complete.latest(str(model_dir))
-  return (optimizer_slots.count_trained(path) if path else 0) or None
+  return optimizer_slots.count_trained(path) if path else None
 
 
 def scalars(folder: Folder) -> Iterator[tuple[str, int, float]]:

@@ -166,15 +166,28 @@ def draw_scores(axis: Any, study: study_types.Study, task: study_types.Task,
   figures = figures[means.index]  # From bottom to top.
   estimates = over_seeds.estimates(figures)
   for index, (row, estimate) in enumerate(estimates.iterrows()):
-    color, values = f"C{numbers[row]}", figures[row].dropna()
-    axis.plot(values, [index] * len(values), "o", color=color, alpha=0.5)
-    axis.plot(estimate["mean"], index, "|", color=color, markersize=12)
-    axis.plot(estimate[["low", "high"]], [index] * 2, color=color)
+    draw_estimate(axis, index, figures[row].dropna(), estimate, f"C{numbers[row]}")
   axis.set_yticks(range(figures.shape[1]), figures.columns)
   better = "lower" if score.lower_is_better else "higher"
   axis.set_xlabel(f"{score.title}\n({better} is better)")
   axis.set_title(f"{caption}{_interval(estimates)}", fontsize="small")
   axis.grid(axis="x")
+
+
+def draw_estimate(axis: Any, at: Any, values: pd.Series, estimate: pd.Series,
+                  color: str) -> None:
+  """Draws a row of dots, the values of the seeds, with their mean and interval.
+
+  Args:
+    axis: an axis of matplotlib.
+    at: the row's place on the y-axis.
+    values: a value for each seed.
+    estimate: the row of `over_seeds.estimates` for them.
+    color: that of matplotlib.
+  """
+  axis.plot(values, [at] * len(values), "o", color=color, alpha=0.5)
+  axis.plot(estimate["mean"], at, "|", color=color, markersize=12)
+  axis.plot(estimate[["low", "high"]], [at] * 2, color=color)
 
 
 def _interval(estimates):

@@ -52,15 +52,15 @@ def is_slot(name: str, variables: Collection[str] | None = None,
   return bool(split(name, variables, endings)[1])
 
 
-def count_trained(path: str) -> int:
-  """The number of trained parameters in a checkpoint; 0 if it does not tell.
+def count_trained(path: str) -> int | None:
+  """The number of trained parameters in a checkpoint; None if it does not tell.
 
   Trained parameters have slots of the optimizer; a fixed table has none. A checkpoint
   that is imported, or whose optimizer makes no slots, does not tell.
   """
   shapes = dict(tf.train.list_variables(path))
   trained = {split(name, shapes)[0] for name in shapes if is_slot(name, shapes)}
-  return sum(math.prod(shapes[name]) for name in trained)
+  return sum(math.prod(shapes[name]) for name in trained) or None
 
 
 def learned(names: Collection[str], variables: Mapping[str, Sequence[int]],
